@@ -1,0 +1,204 @@
+/* deltascope: prefill of Qwen3.5/3.6 hybrid models, measured by stage.
+ *
+ * The only header that a tool includes besides those of src/base. An *engine* is a loaded model on a
+ * backend; a *session* is one token timeline with its KV cache, convolution and recurrent state. All
+ * functions are safe to call from one thread at a time per engine. Nothing here prints or exits. */
+#ifndef DELTASCOPE_H
+#define DELTASCOPE_H
+
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define DS_VERSION "0.1.0"
+
+/* --- engine ----------------------------------------------------------------------------------- */
+
+enum ds_skip { DS_SKIP_GDN = 1, DS_SKIP_ATTN = 2 };
+enum ds_prof_mode { DS_PROF_OFF, DS_PROF_STAMP, DS_PROF_DRAIN };
+enum ds_rows { DS_ROWS_LAST, DS_ROWS_ALL };          /* which positions get logits */
+
+struct ds_synth_spec {              /* random weights in a published geometry (see ds_synth_names) */
+    const char *like;               /* "qwen3.5-0.8b", ...; NULL: no synthesis */
+    const char *type;               /* storage type of 2-D weights: "q8_0" */
+    int layers, vocab;              /* 0: as published */
+    uint64_t seed;
+};
+
+struct ds_options {
+    const char *model;              /* path of a GGUF file; ignored when synth.like is set */
+    struct ds_synth_spec synth;
+    const char *backend;            /* "cpu", "cuda", "metal", NULL or "auto" */
+    const char *placement;          /* "gemm", "full"; NULL: "full" */
+    const char *isa;                /* NULL or "auto", or a level (forbids anything above it) */
+    const char *kv;                 /* "f16" (NULL) or "f32" */
+    int threads;                    /* 0: as many as are usable here */
+    int ubatch;                     /* tokens per prefill chunk; 0: 512 */
+    int64_t ctx;                    /* 0: the model's, or what memory allows */
+    const char *gdn;                /* NULL or "auto", "seq", "chunk": form of the recurrence in prefill */
+    /* Loading progress, done and total in bytes; may be NULL. */
+    void (*progress)(void *ctx, uint64_t done, uint64_t total);
+    void *progress_ctx;
+};
+
+typedef struct ds_engine ds_engine;
+typedef struct ds_session ds_session;
+
+ds_status ds_engine_open(ds_engine **out, const struct ds_options *o, struct ds_err *e);
+void ds_engine_close(ds_engine *g);                  /* NULL allowed; sessions must be closed before */
+
+struct ds_plan {                    /* bytes; exact: what the engine allocates, nothing hidden */
+    uint64_t weights;               /* the map, or device copies */
+    uint64_t weights_extra;         /* repacked or converted copies kept beside or instead of it */
+    uint64_t kv;                    /* for ctx tokens, one session */
+    uint64_t state;                 /* conv and recurrent state, one session */
+    uint64_t snapshots;             /* one snapshot of state and last logits, KV not counted */
+    uint64_t scratch;               /* activations of one ubatch and kernel scratch, all threads */
+};
+
+struct ds_model_info {
+    const char *path, *arch, *name;
+    uint64_t hash, file_bytes, params;
+    char type[16];                  /* storage type with most bytes: "q8_0" */
+    int n_layer, n_gdn, n_attn, n_mtp, hidden, n_vocab, n_ff;
+    int n_head, n_kv, head_dim, n_rot;
+    int gdn_kh, gdn_vh, gdn_dk, gdn_dv, conv_kernel;
+    int n_expert, n_expert_used, n_ff_exp, n_ff_shexp;
+    int full_attention_interval;
+    float rms_eps, rope_base;
+    bool tied;
+    int64_t ctx_model, ctx;         /* the model's window; the one planned here */
+    int n_tensors;
+    double gemm_flop_per_token;     /* 2 x layer GEMM weights touched by a token, head left out */
+    double load_ms;
+};
+const struct ds_model_info *ds_engine_info(const ds_engine *g);
+void ds_engine_plan(const ds_engine *g, struct ds_plan *plan);
+/* i-th row of "type -> tensors, bytes"; false past the end. */
+bool ds_engine_type_row(const ds_engine *g, int i, const char **type, int *tensors, uint64_t *bytes);
+/* i-th row of "GEMM class -> storage type, kernel"; false past the end. A class of several types has several rows. */
+bool ds_engine_kernel_row(const ds_engine *g, int i, const char **cls, const char **type, const char **kernel);
+const char *ds_engine_backend(const ds_engine *g);   /* "cpu" */
+const char *ds_engine_placement(const ds_engine *g); /* "gemm" or "full" */
+const char *ds_engine_isa(const ds_engine *g);       /* "avx512vnni" */
+const char *ds_engine_gdn_form(const ds_engine *g);  /* "seq" or "chunk" */
+const char *ds_engine_kv_type(const ds_engine *g);   /* "f16" or "f32" */
+int ds_engine_threads(const ds_engine *g);
+int ds_engine_ubatch(const ds_engine *g);
+
+/* --- session ---------------------------------------------------------------------------------- */
+
+ds_status ds_session_new(ds_session **out, ds_engine *g, struct ds_err *e);
+void ds_session_free(ds_session *s);                 /* NULL allowed */
+void ds_session_reset(ds_session *s);                /* position 0, zero state */
+
+/* Leave stages out, for timing only: caches stay unfilled, logits are no model answer, and
+ * ds_session_is_timing_only stays true until the session is reset with no skip set. */
+void ds_session_set_skip(ds_session *s, unsigned skip);
+bool ds_session_is_timing_only(const ds_session *s);
+
+/* Appends n tokens. Logits afterwards: those of the last token, or of all n (rows == DS_ROWS_ALL,
+ * ds_session_logits_row). tick, when not NULL, is called after every chunk with tokens done and
+ * total; a non-zero return stops with DS_ECANCEL, the session holding the tokens done so far.
+ * Fails before any work when the window would overflow (both numbers in the sentence) or an id is
+ * out of range; a NaN or Inf in the logits names the first layer that produced one (DS_ENUM). */
+typedef int (*ds_tick)(void *ctx, int done, int total);
+ds_status ds_session_prefill(ds_session *s, const int32_t *ids, int n, enum ds_rows rows, ds_tick tick, void *tick_ctx,
+                             struct ds_err *e);
+ds_status ds_session_decode(ds_session *s, int32_t id, struct ds_err *e);   /* one token, the decode path */
+
+int64_t ds_session_pos(const ds_session *s);                         /* tokens held */
+const int32_t *ds_session_tokens(const ds_session *s);               /* [pos] */
+const float *ds_session_logits(const ds_session *s);                 /* [n_vocab] of the last token; NULL at position 0 */
+const float *ds_session_logits_row(const ds_session *s, int i);      /* after DS_ROWS_ALL */
+
+/* Caches as f32, for witnesses. Layer l must be of the kind asked for (else false).
+ * keys, values [n_kv][pos][head_dim]; conv [conv_kernel-1][channels], oldest first; recurrent [vh][dk][dv]. */
+bool ds_session_kv(const ds_session *s, int layer, float *keys, float *values);
+bool ds_session_gdn_state(const ds_session *s, int layer, float *conv, float *recurrent);
+bool ds_engine_layer_is_attn(const ds_engine *g, int layer);
+
+/* --- profile ----------------------------------------------------------------------------------- */
+
+enum ds_stage { DS_ST_GEMM, DS_ST_GDN, DS_ST_ATTN, DS_ST_QKNORM, DS_ST_NORM_ACT, DS_ST_OTHER, DS_ST_COUNT };
+extern const char *const ds_stage_names[DS_ST_COUNT];   /* "gemm+roundtrip", "gdn-recurrence", ... */
+
+struct ds_class_time {
+    const char *cls, *kernel;       /* "qkv", "q8_0 avx512vnni 16x12" */
+    double ms, gflop, gb;           /* measured; operations; bytes that must move (weights once, activations in and out) */
+};
+struct ds_profile {
+    enum ds_prof_mode mode;
+    int P;                          /* tokens of this prefill */
+    double total_ms;                /* wall */
+    double stage_ms[DS_ST_COUNT];   /* qk-norm is a part of full-attn; the others sum to the wall */
+    double stage_gflop[DS_ST_COUNT], stage_gb[DS_ST_COUNT];
+    int n_classes;
+    struct ds_class_time classes[16];
+};
+void ds_session_set_profile(ds_session *s, enum ds_prof_mode mode);
+const struct ds_profile *ds_session_profile(const ds_session *s);    /* of the last prefill; NULL when off */
+/* The one-line form, "[cpuprof-hybrid P=256] total=...", without newline. */
+void ds_profile_line(const struct ds_profile *p, const char *backend, char *dst, size_t n);
+
+/* --- text --------------------------------------------------------------------------------------- */
+
+struct ds_ids { int32_t *p; size_t n; };             /* p from malloc; the caller frees it */
+/* special: text of special tokens becomes their ids; otherwise it is plain text. */
+ds_status ds_tokenize(const ds_engine *g, const char *text, size_t n, bool special, struct ds_ids *out, struct ds_err *e);
+/* Bytes of one id. Returns their number; *p stays valid while the engine lives. Padding ids give 0. */
+size_t ds_token_bytes(const ds_engine *g, int32_t id, const char **p);
+/* The vocabulary's own spelling (byte alphabet) of an id, NUL-terminated; NULL when out of range. */
+const char *ds_token_piece(const ds_engine *g, int32_t id);
+bool ds_token_is_end(const ds_engine *g, int32_t id);       /* end of turn or of text */
+
+/* Holds back bytes that do not yet complete a UTF-8 character. */
+struct ds_stream { char pend[8]; int n; };
+/* Appends the bytes of id; writes the complete characters to dst (NUL-terminated, at most cap-1
+ * bytes), returns their number. Bytes that can never become valid are replaced by U+FFFD. */
+size_t ds_stream_put(struct ds_stream *st, const ds_engine *g, int32_t id, char *dst, size_t cap);
+size_t ds_stream_end(struct ds_stream *st, char *dst, size_t cap);   /* flushes what is left */
+
+/* Chat frame of the family around messages, ready for generation. thinking: the think prefix is open. */
+struct ds_message { const char *role, *content; };
+ds_status ds_chat_render(const ds_engine *g, const struct ds_message *m, int n, bool thinking, char **text, struct ds_err *e);
+
+struct ds_sampling {
+    float temp, top_p, min_p, repeat_penalty, presence_penalty;
+    int top_k;                      /* 0: all */
+    uint64_t seed;
+};
+#define DS_SAMPLING_GREEDY ((struct ds_sampling){ .temp = 0, .top_p = 1, .repeat_penalty = 1 })
+typedef struct ds_sampler ds_sampler;
+ds_sampler *ds_sampler_new(const ds_engine *g, const struct ds_sampling *p);
+void ds_sampler_free(ds_sampler *s);
+void ds_sampler_accept(ds_sampler *s, int32_t id);                   /* counts for the penalties */
+int32_t ds_sampler_pick(ds_sampler *s, const float *logits);         /* padding rows are never picked */
+
+/* --- files, witness ------------------------------------------------------------------------------ */
+
+/* Writes a synthetic model as a GGUF file. */
+ds_status ds_synth_write(const struct ds_synth_spec *spec, const char *path, struct ds_err *e);
+const char *const *ds_synth_names(void);             /* NULL-terminated */
+
+struct ds_check_case {
+    int n;
+    double logits_cosine, logits_max_abs, argmax_agreement;
+    int greedy_equal, greedy_total;
+    double kv_max_abs, conv_max_abs, recurrent_max_abs;      /* NaN: the oracle has no such tensor */
+    bool pass;
+    char why[160];                  /* empty when passed */
+};
+struct ds_check_report { bool pass; int n_cases; struct ds_check_case *cases; };
+/* The witness. oracle: path of an oracle file; NULL: compare with the template (the plain CPU path). */
+ds_status ds_check(const struct ds_options *o, const char *oracle, struct ds_check_report *r, ds_tick tick, void *tick_ctx,
+                   struct ds_err *e);
+void ds_check_report_free(struct ds_check_report *r);
+
+/* Measured peaks of this machine with this engine's threads and ISA (about 0.3 s; kept after the first call). */
+struct ds_peaks { double int8_gops, f32_gflops, read_gbs, copy_gbs; };
+const struct ds_peaks *ds_engine_peaks(ds_engine *g);
+
+#endif

@@ -1,0 +1,172 @@
+/* What a backend is: memory, weights, about fifteen ops, begin/end, time stamps.
+ *
+ * The model (src/model) is written once on these ops. The CPU backend implements all of them and is
+ * the reference; a device backend implements the same table; `split` composes two backends (weight
+ * products on one, the rest on the other). To add a backend: implement the table in a folder here,
+ * add one row to registry.c, and run tests/kernels/check with its name.
+ *
+ * Shapes. n is the number of tokens of the step. Every activation buffer is row-major [n][dim] from
+ * its first element. "Row" always means one token. Value heads are in stored (tiled) order: value
+ * head h uses key head h % n_kh.
+ *
+ * Errors. Ops cannot fail on their own; a device latches its first failure and `end` reports it with
+ * what was being done. All memory is taken in buf_new/weight_new, never inside a step. */
+#ifndef DS_BACKEND_BACKEND_H
+#define DS_BACKEND_BACKEND_H
+
+#include "base/err.h"
+#include "gguf/gguf.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct ds_backend;                 /* first member of every backend's own struct */
+struct ds_buf;                     /* each backend's own */
+struct ds_weight;                  /* each backend's own */
+
+enum ds_buf_kind {
+    DS_BUF_F32,                    /* f32 everywhere: residual stream, state, logits */
+    DS_BUF_ACT,                    /* input of weight products; the backend picks its format (CPU: f32 + packed panels made on first use) */
+    DS_BUF_PROJ,                   /* output of weight products, read only by this backend's ops (CPU: f32; a device may use 16 bits) */
+    DS_BUF_KV,                     /* cache rows in the backend's KV type */
+    DS_BUF_ROUTE                   /* expert ids and weights of a step */
+};
+
+/* Classes of weight products, for the profile. */
+enum ds_class { DS_C_QKV, DS_C_Z, DS_C_GATES, DS_C_SSM_OUT, DS_C_ATTN, DS_C_MLP, DS_C_HEAD, DS_C_COUNT };
+extern const char *const ds_class_names[DS_C_COUNT];   /* qkv z gates ssm_out attention mlp head */
+
+struct ds_step {
+    int n;                         /* tokens in this step, >= 1 */
+    int64_t pos;                   /* absolute position of the first */
+    const int32_t *ids;            /* [n] */
+    bool decode;                   /* one token of generation: a faster product with another summation order is allowed */
+    const void *timeline;          /* identifies the state buffers, so that a recorded submission can be replayed */
+};
+
+struct ds_gdn_shape { int n_kh, n_vh, dk, dv, conv_k; float eps; };   /* channels = 2*n_kh*dk + n_vh*dv */
+struct ds_attn_shape { int n_head, n_kv, hd, n_rot; float rope_base, eps; };
+
+struct ds_ops {
+    /* --- life --- */
+    void (*free)(struct ds_backend *be);
+
+    /* --- memory. off and n count elements. Blocking. --- */
+    struct ds_buf *(*buf_new)(struct ds_backend *be, enum ds_buf_kind kind, size_t n, struct ds_err *e);   /* zeroed */
+    void (*buf_free)(struct ds_backend *be, struct ds_buf *b);                                            /* NULL allowed */
+    uint64_t (*buf_bytes)(struct ds_backend *be, enum ds_buf_kind kind, size_t n);                        /* what buf_new would take */
+    void (*buf_read)(struct ds_backend *be, float *dst, const struct ds_buf *src, size_t off, size_t n);   /* as f32 */
+    void (*buf_write)(struct ds_backend *be, struct ds_buf *dst, size_t off, const float *src, size_t n);
+    void (*buf_get)(struct ds_backend *be, void *dst, const struct ds_buf *src, size_t off, size_t n);     /* stored bytes, for snapshots */
+    void (*buf_set)(struct ds_backend *be, struct ds_buf *dst, size_t off, const void *src, size_t n);
+    size_t (*elem_bytes)(struct ds_backend *be, enum ds_buf_kind kind);
+
+    /* --- weights. The tensor outlives the weight. 1-D tensors are decoded to f32. --- */
+    struct ds_weight *(*weight_new)(struct ds_backend *be, const struct ds_tensor *t, struct ds_err *e);
+    void (*weight_free)(struct ds_backend *be, struct ds_weight *w);
+    uint64_t (*weight_extra_bytes)(struct ds_backend *be, const struct ds_weight *w);   /* copies beyond the map */
+    const char *(*kernel_name)(struct ds_backend *be, const struct ds_weight *w, int n);   /* for n tokens; static string */
+
+    /* --- a step. begin returns false when a recorded submission of the same shape was replayed: the
+     * caller then issues no op. end waits and reports. --- */
+    bool (*begin)(struct ds_backend *be, const struct ds_step *s);
+    ds_status (*end)(struct ds_backend *be, struct ds_err *e);
+    void (*stamp)(struct ds_backend *be, int i);               /* records "now" in stream order as stamp i */
+    uint64_t (*stamp_ns)(struct ds_backend *be, int i);        /* after end; one clock for all stamps */
+    void (*drain)(struct ds_backend *be);                      /* waits for everything issued so far */
+
+    /* --- ops, in the order of the forward pass --- */
+
+    /* x[t] = table[ids[t]], f32. table: weight [dim][vocab]. */
+    void (*embed)(struct ds_backend *be, struct ds_buf *x, const struct ds_weight *table);
+
+    /* h[t] = x[t] / sqrt(mean(x[t]^2) + eps) * gain.  x F32, h ACT. Rows row0..row0+n-1 of x go to rows 0.. of h. */
+    void (*rms_norm)(struct ds_backend *be, struct ds_buf *h, const struct ds_buf *x, const struct ds_weight *gain, int row0, int n,
+                     int dim, float eps);
+
+    /* For each i: y[i] (+)= x W[i]^T, W[i] [in][out]. All share x [n][in] (ACT). `add` accumulates into y
+     * (F32 residual); otherwise y is PROJ or F32 and is overwritten. Unless the backend says `grouped`,
+     * ops.c calls it with one product at a time. */
+    void (*matmul)(struct ds_backend *be, int n_w, struct ds_buf *const *y, const struct ds_weight *const *w, const struct ds_buf *x,
+                   int n, bool add);
+
+    /* Expert products. W [in][out][n_expert]. For slot s = t*k + j of token t with expert e = route(t, j):
+     * y[s] = W[e] x[per_slot ? s : t].  y PROJ [n*k][out], x ACT. */
+    void (*matmul_experts)(struct ds_backend *be, struct ds_buf *y, const struct ds_weight *w, const struct ds_buf *x,
+                           const struct ds_buf *route, int n, int k, bool per_slot);
+
+    /* GDN inputs from u = W_qkv h (PROJ [n][channels]), a, b (PROJ [n][n_vh]):
+     *   f = silu(causal depthwise conv over [conv; u]);  q, k, v split from f; conv <- last conv_k-1 rows of u
+     *   q <- q / max(|q|, eps) / sqrt(dk);  k <- k / max(|k|, eps);  beta = sigmoid(b);  g = ssm_a * softplus(a + dt)
+     * Results stay in `prep` (F32 buffer of ds_gdn_prep_elems(shape, n) elements, layout private to the backend).
+     * conv: F32 [conv_k-1][channels], oldest first, updated. conv_w: weight [conv_k][channels] (tap conv_k-1 is the newest). */
+    void (*gdn_prep)(struct ds_backend *be, struct ds_buf *prep, struct ds_buf *conv, const struct ds_buf *u, const struct ds_buf *a,
+                     const struct ds_buf *b, const struct ds_weight *conv_w, const struct ds_weight *ssm_a,
+                     const struct ds_weight *ssm_dt, const struct ds_gdn_shape *sh, int n);
+
+    /* Gated delta rule over the prepared inputs: for each token and value head h with key head h % n_kh
+     *   S <- exp(g) S;  d = beta (v - S'k);  S <- S + k d';  o = S'q
+     * S F32 [n_vh][dk][dv], read and written. o F32 [n][n_vh*dv]. Any n; chunkwise forms cut at absolute multiples of 64. */
+    void (*gdn)(struct ds_backend *be, struct ds_buf *o, struct ds_buf *S, const struct ds_buf *prep, const struct ds_gdn_shape *sh, int n);
+
+    /* y[t][h] = rms(o[t][h], gain) * silu(z[t][h]), per head of dv.  o F32, z PROJ, y ACT. */
+    void (*gated_norm)(struct ds_backend *be, struct ds_buf *y, const struct ds_buf *o, const struct ds_buf *z, const struct ds_weight *gain,
+                       const struct ds_gdn_shape *sh, int n);
+
+    /* In place: per head rms of the query halves of qg (PROJ [n][n_head][2*hd]: query then gate) and of k (PROJ [n][n_kv*hd]). */
+    void (*qk_norm)(struct ds_backend *be, struct ds_buf *qg, struct ds_buf *k, const struct ds_weight *gain_q, const struct ds_weight *gain_k,
+                    const struct ds_attn_shape *sh, int n);
+
+    /* In place on the query halves and on k: RoPE on the first n_rot dims, pairs (j, j + n_rot/2). Then appends k and v
+     * rows to the caches (KV [ctx][n_kv*hd]) at positions pos..pos+n-1. */
+    void (*rope_store)(struct ds_backend *be, struct ds_buf *qg, struct ds_buf *k, const struct ds_buf *v, struct ds_buf *kcache,
+                       struct ds_buf *vcache, const struct ds_attn_shape *sh, int n);
+
+    /* y[t][a] = sigmoid(gate) * sum_p softmax(q.k_p / sqrt(hd)) v_p over p <= pos+t; head a reads kv head a / (n_head/n_kv). y ACT. */
+    void (*attn)(struct ds_backend *be, struct ds_buf *y, const struct ds_buf *qg, const struct ds_buf *kcache, const struct ds_buf *vcache,
+                 const struct ds_attn_shape *sh, int n);
+
+    /* act[r] = silu(gate[r]) * up[r], `rows` rows of dim.  gate, up PROJ; act ACT. */
+    void (*swiglu)(struct ds_backend *be, struct ds_buf *act, const struct ds_buf *gate, const struct ds_buf *up, int rows, int dim);
+
+    /* route[t] = the k experts of largest softmax(logits[t]) (lower index first on ties), weights renormalised to sum 1. */
+    void (*moe_route)(struct ds_backend *be, struct ds_buf *route, const struct ds_buf *logits, int n, int n_expert, int k);
+
+    /* x[t] += sum_j w(t,j) y[t*k+j] + sigmoid(sg[t]) * shared[t].  shared and sg may be NULL. x F32, others PROJ. */
+    void (*moe_combine)(struct ds_backend *be, struct ds_buf *x, const struct ds_buf *y, const struct ds_buf *route,
+                        const struct ds_buf *shared, const struct ds_buf *sg, int n, int k, int dim);
+
+    /* Stands in for a skipped stage: act[t][0..dim) = src[t][j mod src_dim], so that the next product sees real values. */
+    void (*copy_cols)(struct ds_backend *be, struct ds_buf *act, const struct ds_buf *src, int n, int src_dim, int dim);
+};
+
+/* f32 elements that gdn_prep may use for n tokens: q, k, v, g, beta (the CPU's layout; enough for every backend). */
+static inline size_t ds_gdn_prep_elems(const struct ds_gdn_shape *s, int n)
+{
+    return (size_t)n * (2 * (size_t)s->n_kh * s->dk + (size_t)s->n_vh * s->dv + 2 * (size_t)s->n_vh);
+}
+
+struct ds_backend {
+    const struct ds_ops *ops;
+    const char *name;              /* "cpu", "cuda", "metal" */
+    const char *placement;         /* "full", or "gemm" for a split */
+    bool grouped;                  /* matmul takes whole groups */
+    struct ds_step step;           /* of the step in progress; set by begin */
+};
+
+struct ds_backend_options {
+    int threads;                   /* >= 1 */
+    unsigned isa;                  /* feature mask */
+    const char *kv;                /* "f16" or "f32" */
+    const char *gdn;               /* "auto", "seq", "chunk" */
+};
+
+/* registry.c: one row per backend compiled in. placement "gemm" wraps the device in a split over the CPU. */
+struct ds_backend *ds_backend_open(const char *name, const char *placement, const struct ds_backend_options *o, struct ds_err *e);
+void ds_backend_names(char *dst, size_t n);          /* "cpu, cuda" */
+
+/* split.c: host does everything but matmul and matmul_experts. Owns both. */
+struct ds_backend *ds_split_new(struct ds_backend *host, struct ds_backend *device, struct ds_err *e);
+
+#endif

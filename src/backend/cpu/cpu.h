@@ -1,0 +1,80 @@
+/* Internals of the CPU backend, shared by its op files: buffers with their packed panels, weights,
+ * the pool and per-thread scratch. */
+#ifndef DS_BACKEND_CPU_CPU_H
+#define DS_BACKEND_CPU_CPU_H
+
+#include "backend/backend.h"
+#include "base/pool.h"
+#include "kernels/gemm.h"
+#include "kernels/kernels.h"
+
+/* Packed forms of an ACT buffer, one per activation format, made by the first product that needs
+ * one and dropped when an op writes the buffer (ds_cpu_touch). */
+struct ds_cpu_panel { void *p; size_t cap; int n, dim; bool valid; };
+
+struct ds_buf {
+    enum ds_buf_kind kind;
+    size_t n;
+    void *p;                               /* f32, or f16 for KV when the cache is f16 */
+    size_t bytes;                          /* of p */
+    struct ds_cpu_panel panel[DS_AF_COUNT];    /* ACT only */
+};
+
+struct ds_weight {
+    const struct ds_tensor *t;
+    float *f32;                            /* 1-D tensors, decoded (owned); NULL for matrices */
+    size_t f32_bytes;
+};
+
+struct ds_cpu {
+    struct ds_backend be;
+    ds_pool *pool;
+    int threads;
+    unsigned isa;
+    bool kv_f16;
+    bool gdn_chunk;                        /* form of the recurrence in prefill */
+    struct ds_kernels k;
+    struct ds_gemm_kernels g;
+    struct { void *p; size_t cap; } *scratch;   /* [threads] */
+    uint64_t *stamps; int stamps_cap;
+};
+
+static inline struct ds_cpu *ds_cpu_of(struct ds_backend *be) { return (struct ds_cpu *)be; }
+static inline float *ds_cpu_f32(const struct ds_buf *b) { return b->p; }
+
+/* Thread-private scratch of at least `bytes`, 64-byte aligned, contents undefined. Grows by
+ * allocation on first need only; sizes are reached in the first step, so later steps allocate nothing. */
+void *ds_cpu_scratch(struct ds_cpu *c, int thread, size_t bytes);
+void ds_cpu_touch(struct ds_buf *b);       /* an op wrote b: packed panels are stale */
+
+/* Ops by file; collected in cpu.c's table. */
+void ds_cpu_matmul(struct ds_backend *be, int n_w, struct ds_buf *const *y, const struct ds_weight *const *w, const struct ds_buf *x, int n,
+                   bool add);
+void ds_cpu_matmul_experts(struct ds_backend *be, struct ds_buf *y, const struct ds_weight *w, const struct ds_buf *x,
+                           const struct ds_buf *route, int n, int k, bool per_slot);
+const char *ds_cpu_kernel_name(struct ds_backend *be, const struct ds_weight *w, int n);
+void ds_cpu_embed(struct ds_backend *be, struct ds_buf *x, const struct ds_weight *table);
+void ds_cpu_rms_norm(struct ds_backend *be, struct ds_buf *h, const struct ds_buf *x, const struct ds_weight *gain, int row0, int n, int dim,
+                     float eps);
+void ds_cpu_gdn_prep(struct ds_backend *be, struct ds_buf *prep, struct ds_buf *conv, const struct ds_buf *u, const struct ds_buf *a,
+                     const struct ds_buf *b, const struct ds_weight *conv_w, const struct ds_weight *ssm_a, const struct ds_weight *ssm_dt,
+                     const struct ds_gdn_shape *sh, int n);
+void ds_cpu_gdn(struct ds_backend *be, struct ds_buf *o, struct ds_buf *S, const struct ds_buf *prep, const struct ds_gdn_shape *sh, int n);
+void ds_cpu_gated_norm(struct ds_backend *be, struct ds_buf *y, const struct ds_buf *o, const struct ds_buf *z, const struct ds_weight *gain,
+                       const struct ds_gdn_shape *sh, int n);
+void ds_cpu_qk_norm(struct ds_backend *be, struct ds_buf *qg, struct ds_buf *k, const struct ds_weight *gain_q, const struct ds_weight *gain_k,
+                    const struct ds_attn_shape *sh, int n);
+void ds_cpu_rope_store(struct ds_backend *be, struct ds_buf *qg, struct ds_buf *k, const struct ds_buf *v, struct ds_buf *kcache,
+                       struct ds_buf *vcache, const struct ds_attn_shape *sh, int n);
+void ds_cpu_attn(struct ds_backend *be, struct ds_buf *y, const struct ds_buf *qg, const struct ds_buf *kcache, const struct ds_buf *vcache,
+                 const struct ds_attn_shape *sh, int n);
+void ds_cpu_swiglu(struct ds_backend *be, struct ds_buf *act, const struct ds_buf *gate, const struct ds_buf *up, int rows, int dim);
+void ds_cpu_moe_route(struct ds_backend *be, struct ds_buf *route, const struct ds_buf *logits, int n, int n_expert, int k);
+void ds_cpu_moe_combine(struct ds_backend *be, struct ds_buf *x, const struct ds_buf *y, const struct ds_buf *route,
+                        const struct ds_buf *shared, const struct ds_buf *sg, int n, int k, int dim);
+void ds_cpu_copy_cols(struct ds_backend *be, struct ds_buf *act, const struct ds_buf *src, int n, int src_dim, int dim);
+
+/* ROUTE buffer: n elements are slots; expert id and weight of slot t*k + j. */
+struct ds_cpu_slot { int32_t expert; float weight; };
+
+#endif

@@ -1,0 +1,70 @@
+/* Everything that asks the operating system for something. One implementation per system
+ * (os_posix.c: Linux and macOS). No other file of the engine includes a system header beyond the
+ * C11 standard library. */
+#ifndef DS_BASE_OS_H
+#define DS_BASE_OS_H
+
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* --- files --- */
+
+/* A whole file mapped read-only. data is NULL for an empty file. */
+struct ds_map {
+    const unsigned char *data;
+    size_t size;
+    void *handle;  /* the system's own */
+};
+ds_status ds_map_open(struct ds_map *m, const char *path, struct ds_err *e);
+void ds_map_close(struct ds_map *m);             /* accepts a zeroed struct */
+/* Tells the system that [off, off+len) will be read soon / will not be needed again. Hints only. */
+void ds_map_willneed(const struct ds_map *m, size_t off, size_t len);
+void ds_map_dontneed(const struct ds_map *m, size_t off, size_t len);
+
+/* Folder of the running executable, without a trailing slash. False when unknown. */
+bool ds_exe_dir(char *dst, size_t n);
+bool ds_file_exists(const char *path);
+
+/* --- memory --- */
+
+size_t ds_page_size(void);
+/* Zeroed, 64-byte aligned (page aligned from 1 MiB up), committed on first touch; NULL when refused. */
+void *ds_mem_alloc(size_t bytes);
+void ds_mem_free(void *p, size_t bytes);         /* bytes as given to ds_mem_alloc */
+uint64_t ds_mem_total(void);                     /* physical bytes, or the cgroup's limit if lower */
+uint64_t ds_mem_available(void);
+uint64_t ds_mem_peak_rss(void);                  /* this process, bytes */
+
+/* --- time --- */
+
+uint64_t ds_now_ns(void);                        /* monotonic */
+void ds_utc_string(char dst[32]);                /* "2026-01-31T12:00:00Z" */
+
+/* --- processors --- */
+
+int ds_cpu_count(void);                          /* usable: affinity and cgroup quota applied, >= 1 */
+void ds_cpu_model(char *dst, size_t n);          /* as the system names it, or "unknown" */
+/* Clock or thermal state in words ("2596 MHz", "throttled"); empty when the system does not say. */
+void ds_cpu_clock_state(char *dst, size_t n);
+bool ds_machine_busy(char *dst, size_t n);       /* other load seen now (load average above threads)? */
+
+/* --- threads --- */
+
+typedef struct ds_thread ds_thread;
+ds_thread *ds_thread_start(void (*fn)(void *), void *arg);   /* NULL on failure */
+void ds_thread_join(ds_thread *t);                           /* frees t */
+/* Sleeps while *word == seen (spurious returns allowed) / wakes every sleeper on word. */
+void ds_wait_word(_Atomic uint32_t *word, uint32_t seen);
+void ds_wake_word(_Atomic uint32_t *word);
+void ds_cpu_relax(void);                         /* pause in a spin loop */
+
+/* --- terminal and signals --- */
+
+bool ds_is_terminal(int fd);                     /* 0, 1, 2 */
+int ds_terminal_width(int fd);                   /* columns, 80 when unknown */
+void ds_on_interrupt(_Atomic int *flag);         /* SIGINT, SIGTERM set *flag to the signal's number; a second one ends the process */
+
+#endif
