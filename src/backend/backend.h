@@ -37,6 +37,8 @@ enum ds_buf_kind {
 enum ds_class { DS_C_QKV, DS_C_Z, DS_C_GATES, DS_C_SSM_OUT, DS_C_ATTN, DS_C_MLP, DS_C_HEAD, DS_C_COUNT };
 extern const char *const ds_class_names[DS_C_COUNT];   /* qkv z gates ssm_out attention mlp head */
 
+enum ds_use { DS_USE_VECTOR = 1, DS_USE_GEMM = 2, DS_USE_EMBED = 4 };
+
 struct ds_step {
     int n;                         /* tokens in this step, >= 1 */
     int64_t pos;                   /* absolute position of the first */
@@ -60,10 +62,13 @@ struct ds_ops {
     void (*buf_write)(struct ds_backend *be, struct ds_buf *dst, size_t off, const float *src, size_t n);
     void (*buf_get)(struct ds_backend *be, void *dst, const struct ds_buf *src, size_t off, size_t n);     /* stored bytes, for snapshots */
     void (*buf_set)(struct ds_backend *be, struct ds_buf *dst, size_t off, const void *src, size_t n);
+    /* The f32 elements themselves where the host can address them, else NULL. `write`: packed forms become stale. */
+    float *(*buf_map)(struct ds_backend *be, struct ds_buf *b, bool write);
     size_t (*elem_bytes)(struct ds_backend *be, enum ds_buf_kind kind);
 
-    /* --- weights. The tensor outlives the weight. 1-D tensors are decoded to f32. --- */
-    struct ds_weight *(*weight_new)(struct ds_backend *be, const struct ds_tensor *t, struct ds_err *e);
+    /* --- weights. The tensor outlives the weight. use: how the model reads it (a tied table has two
+     * uses). DS_USE_VECTOR tensors (norms, gates, conv taps) are decoded to f32. --- */
+    struct ds_weight *(*weight_new)(struct ds_backend *be, const struct ds_tensor *t, unsigned use, struct ds_err *e);
     void (*weight_free)(struct ds_backend *be, struct ds_weight *w);
     uint64_t (*weight_extra_bytes)(struct ds_backend *be, const struct ds_weight *w);   /* copies beyond the map */
     const char *(*kernel_name)(struct ds_backend *be, const struct ds_weight *w, int n);   /* for n tokens; static string */
@@ -151,6 +156,7 @@ struct ds_backend {
     const struct ds_ops *ops;
     const char *name;              /* "cpu", "cuda", "metal" */
     const char *placement;         /* "full", or "gemm" for a split */
+    const char *gdn_form;          /* "seq" or "chunk": how prefill runs the recurrence */
     bool grouped;                  /* matmul takes whole groups */
     struct ds_step step;           /* of the step in progress; set by begin */
 };
