@@ -50,14 +50,28 @@ struct ds_step {
 struct ds_gdn_shape { int n_kh, n_vh, dk, dv, conv_k; float eps; };   /* channels = 2*n_kh*dk + n_vh*dv */
 struct ds_attn_shape { int n_head, n_kv, hd, n_rot; float rope_base, eps; };
 
+/* The largest step that will come. */
+struct ds_sizes {
+    int ubatch;                    /* tokens */
+    int64_t ctx;                   /* positions of one timeline */
+    int hidden, n_expert, n_expert_used;
+    struct ds_gdn_shape gdn;       /* n_vh 0: no such layer */
+    struct ds_attn_shape attn;     /* n_head 0: no such layer */
+};
+
 struct ds_ops {
     /* --- life --- */
     void (*free)(struct ds_backend *be);
 
-    /* --- memory. off and n count elements. Blocking. --- */
-    struct ds_buf *(*buf_new)(struct ds_backend *be, enum ds_buf_kind kind, size_t n, struct ds_err *e);   /* zeroed */
+    /* Takes all memory that steps of these sizes need beyond buffers and weights (thread scratch, library
+     * workspaces). Called once, after the weights and before the first step. */
+    ds_status (*reserve)(struct ds_backend *be, const struct ds_sizes *sz, struct ds_err *e);
+    uint64_t (*own_bytes)(struct ds_backend *be);                                                         /* what reserve took */
+
+    /* --- memory. Buffers are [rows][dim]; off and n count elements. Blocking. --- */
+    struct ds_buf *(*buf_new)(struct ds_backend *be, enum ds_buf_kind kind, size_t rows, size_t dim, struct ds_err *e);   /* zeroed */
     void (*buf_free)(struct ds_backend *be, struct ds_buf *b);                                            /* NULL allowed */
-    uint64_t (*buf_bytes)(struct ds_backend *be, enum ds_buf_kind kind, size_t n);                        /* what buf_new would take */
+    uint64_t (*buf_bytes)(struct ds_backend *be, enum ds_buf_kind kind, size_t rows, size_t dim);         /* what buf_new would take */
     void (*buf_read)(struct ds_backend *be, float *dst, const struct ds_buf *src, size_t off, size_t n);   /* as f32 */
     void (*buf_write)(struct ds_backend *be, struct ds_buf *dst, size_t off, const float *src, size_t n);
     void (*buf_get)(struct ds_backend *be, void *dst, const struct ds_buf *src, size_t off, size_t n);     /* stored bytes, for snapshots */

@@ -9,12 +9,13 @@
 #include "kernels/kernels.h"
 
 /* Packed forms of an ACT buffer, one per activation format, made by the first product that needs
- * one and dropped when an op writes the buffer (ds_cpu_touch). */
+ * one and dropped when an op writes the buffer (ds_cpu_touch). Memory for the formats that the bound
+ * weights use is taken when the buffer is made (p, cap bytes); n and dim say what a valid panel holds. */
 struct ds_cpu_panel { void *p; size_t cap; int n, dim; bool valid; };
 
 struct ds_buf {
     enum ds_buf_kind kind;
-    size_t n;
+    size_t rows, dim;
     void *p;                               /* f32, or f16 for KV when the cache is f16 */
     size_t bytes;                          /* of p */
     struct ds_cpu_panel panel[DS_AF_COUNT];    /* ACT only */
@@ -35,16 +36,26 @@ struct ds_cpu {
     bool gdn_chunk;                        /* form of the recurrence in prefill */
     struct ds_kernels k;
     struct ds_gemm_kernels g;
+    unsigned formats;                      /* bit per enum ds_act_fmt that a bound weight reads */
+    size_t gemm_scratch;                   /* largest scratch_bytes of the bound weights */
     struct { void *p; size_t cap; } *scratch;   /* [threads] */
+    void *shared_matmul; size_t shared_matmul_bytes;   /* for ops_matmul.c */
     uint64_t *stamps; int stamps_cap;
 };
 
 static inline struct ds_cpu *ds_cpu_of(struct ds_backend *be) { return (struct ds_cpu *)be; }
 static inline float *ds_cpu_f32(const struct ds_buf *b) { return b->p; }
 
-/* Thread-private scratch of at least `bytes`, 64-byte aligned, contents undefined. Grows by
- * allocation on first need only; sizes are reached in the first step, so later steps allocate nothing. */
+/* Thread-private scratch, 64-byte aligned, contents undefined. `reserve` has sized it for the largest
+ * op; asking for more than that is a programming error that aborts. */
 void *ds_cpu_scratch(struct ds_cpu *c, int thread, size_t bytes);
+/* Scratch bytes per thread that an op file needs for steps of these sizes. */
+size_t ds_cpu_scratch_gdn(const struct ds_cpu *c, const struct ds_sizes *sz);      /* ops_gdn.c */
+size_t ds_cpu_scratch_attn(const struct ds_cpu *c, const struct ds_sizes *sz);     /* ops_attn.c */
+size_t ds_cpu_scratch_moe(const struct ds_cpu *c, const struct ds_sizes *sz);      /* ops_moe.c: routing */
+/* Bytes beyond thread scratch that products need (expert gather lists), allocated by reserve. */
+size_t ds_cpu_shared_matmul(const struct ds_cpu *c, const struct ds_sizes *sz);    /* ops_matmul.c */
+
 void ds_cpu_touch(struct ds_buf *b);       /* an op wrote b: packed panels are stale */
 
 /* Ops by file; collected in cpu.c's table. */
