@@ -29,9 +29,11 @@ enum ds_buf_kind {
     DS_BUF_F32,                    /* f32 everywhere: residual stream, state, logits */
     DS_BUF_ACT,                    /* input of weight products; the backend picks its format (CPU: f32 + packed panels made on first use) */
     DS_BUF_PROJ,                   /* output of weight products, read only by this backend's ops (CPU: f32; a device may use 16 bits) */
+    DS_BUF_LOGITS,                 /* output of the head: f32, read by the host */
     DS_BUF_KV,                     /* cache rows in the backend's KV type */
-    DS_BUF_ROUTE                   /* expert ids and weights of a step */
+    DS_BUF_ROUTE                   /* struct ds_route_slot per (token, choice) */
 };
+struct ds_route_slot { int32_t expert; float weight; };   /* slot t*k + j */
 
 /* Classes of weight products, for the profile. */
 enum ds_class { DS_C_QKV, DS_C_Z, DS_C_GATES, DS_C_SSM_OUT, DS_C_ATTN, DS_C_MLP, DS_C_HEAD, DS_C_COUNT };
@@ -105,7 +107,7 @@ struct ds_ops {
                      int dim, float eps);
 
     /* For each i: y[i] (+)= x W[i]^T, W[i] [in][out]. All share x [n][in] (ACT). `add` accumulates into y
-     * (F32 residual); otherwise y is PROJ or F32 and is overwritten. Unless the backend says `grouped`,
+     * (F32 residual); otherwise y is PROJ or LOGITS and is overwritten. Unless the backend says `grouped`,
      * ops.c calls it with one product at a time. */
     void (*matmul)(struct ds_backend *be, int n_w, struct ds_buf *const *y, const struct ds_weight *const *w, const struct ds_buf *x,
                    int n, bool add);

@@ -53,6 +53,8 @@ void *ds_cpu_scratch(struct ds_cpu *c, int thread, size_t bytes);
 size_t ds_cpu_scratch_gdn(const struct ds_cpu *c, const struct ds_sizes *sz);      /* ops_gdn.c */
 size_t ds_cpu_scratch_attn(const struct ds_cpu *c, const struct ds_sizes *sz);     /* ops_attn.c */
 size_t ds_cpu_scratch_moe(const struct ds_cpu *c, const struct ds_sizes *sz);      /* ops_moe.c: routing */
+/* Form of the recurrence for prefill: `form` is "seq", "chunk" or "auto" (whichever measured faster for this ISA). ops_gdn.c */
+bool ds_cpu_gdn_prefers_chunk(const struct ds_cpu *c, const char *form);
 /* Bytes beyond thread scratch that products need (expert gather lists), allocated by reserve. */
 size_t ds_cpu_shared_matmul(const struct ds_cpu *c, const struct ds_sizes *sz);    /* ops_matmul.c */
 
@@ -84,8 +86,5 @@ void ds_cpu_moe_route(struct ds_backend *be, struct ds_buf *route, const struct 
 void ds_cpu_moe_combine(struct ds_backend *be, struct ds_buf *x, const struct ds_buf *y, const struct ds_buf *route,
                         const struct ds_buf *shared, const struct ds_buf *sg, int n, int k, int dim);
 void ds_cpu_copy_cols(struct ds_backend *be, struct ds_buf *act, const struct ds_buf *src, int n, int src_dim, int dim);
-
-/* ROUTE buffer: n elements are slots; expert id and weight of slot t*k + j. */
-struct ds_cpu_slot { int32_t expert; float weight; };
 
 #endif
