@@ -1,33 +1,48 @@
-# GNU make. One build folder per configuration: build/$(CONF). See README.md for the commands.
-CC      ?= cc
+# GNU make 3.81 or newer. The commands are in README.md; one build folder per configuration: build/$(CONF).
+#
+#   CONF=release   -O3, programs in bin/                CONF=noprof   the profiler compiled out
+#   CONF=debug     -O1, scratch poisoned                CONF=clang    release by clang
+#   CONF=asan      address and undefined sanitizers     CONF=fuzz     clang's libFuzzer with asan
+#   CONF=tsan      thread sanitizer                     CONF=arm64    cross build of the kernels and their tests
 CONF    ?= release
-ARCH    := $(shell $(CC) -dumpmachine | cut -d- -f1)
-BUILD   := build/$(CONF)
+BUILD   ?= build/$(CONF)
 BIN     ?= $(if $(filter release,$(CONF)),bin,$(BUILD)/bin)
+PREFIX  ?= /usr/local
+
+# --- compiler and flags -------------------------------------------------------------------------------
+
+ifeq ($(origin CC),default)
+CC_clang := clang
+CC_fuzz  := clang
+CC_arm64 := aarch64-linux-gnu-gcc
+CC       := $(or $(CC_$(CONF)),cc)
+endif
+AR      ?= ar
+SYSTEM  := $(shell uname -s)
+ARCH    := $(shell $(CC) -dumpmachine 2>/dev/null | cut -d- -f1)
 
 CFLAGS_release := -O3 -g
 CFLAGS_debug   := -O1 -g -DDS_POISON
 CFLAGS_asan    := -O1 -g -fsanitize=address,undefined -fno-omit-frame-pointer -fno-sanitize-recover=undefined -DDS_POISON
 CFLAGS_tsan    := -O1 -g -fsanitize=thread
 CFLAGS_noprof  := -O3 -g -DDS_NO_PROFILE
-CFLAGS  += -std=c11 -Wall -Wextra -Wpedantic -fno-math-errno -ffp-contract=off -D_POSIX_C_SOURCE=200809L $(CFLAGS_$(CONF))
-CPPFLAGS += -Iinclude -Isrc
-LDLIBS  += -lutf8proc -lm -lpthread
-COMMIT  := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
+CFLAGS_clang   := -O3 -g
+CFLAGS_fuzz    := -O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -DDS_POISON
+CFLAGS_arm64   := -O3 -g
+LDFLAGS_arm64  := -static
+ifeq (,$(CFLAGS_$(CONF)))
+$(error CONF=$(CONF) is not a configuration; the Makefile's first lines list them)
+endif
 
-SRC  := $(wildcard src/base/*.c src/quant/*.c src/gguf/*.c src/token/*.c src/kernels/*.c src/kernels/ref/*.c \
-          src/backend/*.c src/backend/cpu/*.c src/backend/split/*.c src/model/*.c src/prof/*.c src/synth/*.c src/engine/*.c)
-ifneq (,$(filter x86_64 i686,$(ARCH)))
-SRC  += $(wildcard src/kernels/x86/*.c)
+CFLAGS   += -std=c11 -Wall -Wextra -Wpedantic $(if $(WERROR),-Werror) -fno-math-errno -ffp-contract=off $(CFLAGS_$(CONF))
+CPPFLAGS += -Iinclude -Isrc -D_POSIX_C_SOURCE=200809L
+LDFLAGS  += $(LDFLAGS_$(CONF))
+LDLIBS   += -lutf8proc -lm -lpthread
+ifeq ($(SYSTEM),Darwin)
+BREW     := $(firstword $(wildcard /opt/homebrew /usr/local))
+CPPFLAGS += -I$(BREW)/include
+LDFLAGS  += -L$(BREW)/lib
 endif
-ifneq (,$(filter aarch64 arm64,$(ARCH)))
-SRC  += $(wildcard src/kernels/arm/*.c)
-endif
-OBJ  := $(SRC:%.c=$(BUILD)/%.o)
-LIB  := $(BUILD)/libdeltascope.a
-TOOLLIB := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tools/common/*.c tools/cmd/*.c))
-TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/unit/test_*.c tests/kernels/test_*.c tests/model/test_*.c))
-TOOLS := $(BIN)/deltascope $(BIN)/modelbench
 
 # Flags by file name: a variant is compiled for its instruction set, everything else for the baseline.
 ISA_avx2       := -mavx2 -mfma -mf16c
@@ -40,21 +55,108 @@ ISA_dotprod    := -march=armv8.2-a+dotprod
 ISA_i8mm       := -march=armv8.2-a+dotprod+i8mm
 isa_flags = $(ISA_$(lastword $(subst _, ,$(basename $(notdir $1)))))
 
+# --- files --------------------------------------------------------------------------------------------
+
+KERNEL_SRC := $(wildcard src/base/*.c src/quant/*.c src/kernels/*.c src/kernels/ref/*.c)
+ifneq (,$(filter x86_64 i686,$(ARCH)))
+KERNEL_SRC += $(wildcard src/kernels/x86/*.c)
+endif
+ifneq (,$(filter aarch64 arm64,$(ARCH)))
+KERNEL_SRC += $(wildcard src/kernels/arm/*.c)
+endif
+SRC     := $(KERNEL_SRC) $(wildcard src/gguf/*.c src/token/*.c src/backend/*.c src/backend/cpu/*.c src/backend/split/*.c \
+             src/model/*.c src/prof/*.c src/synth/*.c src/engine/*.c)
+TESTSRC := $(wildcard tests/unit/test_*.c tests/kernels/test_*.c tests/model/test_*.c)
+ifeq ($(CONF),arm64)      # no arm64 utf8proc without a foreign architecture in apt: the parts that need no text
+SRC     := $(KERNEL_SRC)
+TESTSRC := $(wildcard tests/kernels/test_*.c)
+LDLIBS  := -lm -lpthread
+endif
+
+OBJ     := $(SRC:%.c=$(BUILD)/%.o)
+LIB     := $(BUILD)/libdeltascope.a
+TOOLLIB := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tools/common/*.c tools/cmd/*.c))
+TOOLS   := $(patsubst tools/%.c,$(BIN)/%,$(wildcard tools/*.c))
+TOOLOBJ := $(TOOLS:$(BIN)/%=$(BUILD)/tools/%.o)
+TESTS   := $(TESTSRC:%.c=$(BUILD)/%)
+SHTESTS := $(wildcard tests/sh/test_*.sh)
+FUZZERS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
+
+# --- rules --------------------------------------------------------------------------------------------
+
 all: $(TOOLS)
+tests: $(LIB) $(TESTS)
+fuzzers: $(FUZZERS)
+
 $(BUILD)/src/kernels/x86/%.o $(BUILD)/src/kernels/arm/%.o: CFLAGS += $(call isa_flags,$@)
-$(BUILD)/%.o: %.c
+$(BUILD)/%.o: %.c $(BUILD)/flags | $(BUILD)/needs
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 $(LIB): $(OBJ)
-	@rm -f $@; $(AR) rcs $@ $(OBJ)
+	@rm -f $@
+	$(AR) rcs $@ $(OBJ)
 $(BIN)/%: $(BUILD)/tools/%.o $(TOOLLIB) $(LIB)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+$(BUILD)/tests/fuzz/%: $(BUILD)/tests/fuzz/%.o $(LIB)
+	$(CC) $(CFLAGS) -fsanitize=fuzzer $(LDFLAGS) -o $@ $^ $(LDLIBS)
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(LIB)
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
-tests: $(TESTS)
+
+# The tools print the commit that they were built from: DS_COMMIT, a string.
+COMMIT := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
+$(BUILD)/tools/%.o: CPPFLAGS += -DDS_COMMIT='"$(COMMIT)"'
+$(TOOLLIB) $(TOOLOBJ): $(BUILD)/commit
+
+# As they are here: a file's own additions would otherwise reach its prerequisites.
+FLAGS := $(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS)
+DEPS  := CC='$(CC)' CPPFLAGS='$(CPPFLAGS)' sh tools/deps.sh
+
+# Two stamps whose time changes only with their text: other flags or another commit rebuild what depends on them.
+stamp = @mkdir -p $(@D); echo '$1' | cmp -s - $@ || echo '$1' > $@
+$(BUILD)/flags: always
+	$(call stamp,$(FLAGS))
+$(BUILD)/commit: always
+	$(call stamp,$(COMMIT))
+
+# Names what is missing in a sentence, once per build folder.
+$(BUILD)/needs:
+	@mkdir -p $(@D)
+	@$(DEPS) need $(if $(filter arm64,$(CONF)),compiler,build)
+	@touch $@
+
+# --- commands -----------------------------------------------------------------------------------------
+
+JOBS := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+MAKE_ALL = $(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(JOBS))
+
+deps:
+	@$(DEPS) install build
+
+# The stage table, the ladder and a sentence of a book, from nothing.
+demo: deps
+	@$(MAKE_ALL) all
+	@sh tools/demo.sh $(BIN)
+
+# T=NAME runs one case, or one program or script, alone.
+test:
+	@$(DEPS) install test
+	@$(MAKE_ALL) all tests
+	@DS_BIN=$(BIN) DS_BUILD=$(BUILD) sh tests/run.sh -n '$(T)' $(TESTS) $(SHTESTS)
+
+# S=NAME runs one step alone.
+check-all:
+	@$(DEPS) install check
+	@MAKE='$(MAKE)' JOBS=$(JOBS) sh tests/check-all.sh $(S)
+
+install: all
+	mkdir -p $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/models
+	cp $(TOOLS) $(DESTDIR)$(PREFIX)/bin/
+	cp models/*.gguf $(DESTDIR)$(PREFIX)/models/
+
 clean:
 	rm -rf build bin
-.PHONY: all tests clean
+
+.PHONY: all tests fuzzers deps demo test check-all install clean always
 .SECONDARY:
--include $(OBJ:.o=.d) $(TESTS:=.d) $(TOOLLIB:.o=.d)
+-include $(OBJ:.o=.d) $(TOOLLIB:.o=.d) $(TOOLOBJ:.o=.d) $(TESTS:=.d) $(FUZZERS:=.d)

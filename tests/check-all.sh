@@ -1,0 +1,173 @@
+#!/bin/sh
+# Everything that takes longer than `make test`: sanitizers, fuzzing, other compilers, other processors, memory checks.
+#
+#   tests/check-all.sh [STEP...]      (make check-all S=STEP)
+#
+# A step is a function below. It passes when its commands do; what it prints goes to build/check/STEP.log, whose end is
+# shown when it fails. Test programs that a step runs are counted case by case, anything else counts as one.
+# The last line is `N passed, N failed`.
+
+cd "$(dirname "$0")/.." || exit 1
+JOBS=${JOBS:-2}
+logs=build/check
+fuzz_seconds=${FUZZ_SECONDS:-60}        # all fuzzers together
+
+build() { ${MAKE:-make} --no-print-directory -j"$JOBS" "$@"; }
+# Runs the test programs of a configuration: tests_of CONF [run.sh options] -- [programs; none: all that were built and the shell tests]
+tests_of() {
+    conf=$1; shift
+    DS_BIN=build/$conf/bin DS_BUILD=build/$conf sh tests/run.sh "$@"
+}
+programs() { conf=$1; shift; for d in "$@"; do ls tests/"$d"/test_*.c 2>/dev/null; done | sed "s|^|build/$conf/|; s|\.c\$||"; }
+
+# Another compiler, another reading of the language: no warning, same results.
+clang_build() {
+    build CONF=clang WERROR=1 all tests || return 1
+    # shellcheck disable=SC2046
+    tests_of clang $(programs clang unit kernels model)
+}
+
+# Reads and writes out of bounds, use after free, leaks, undefined behaviour.
+asan() {
+    build CONF=asan all tests || return 1
+    # shellcheck disable=SC2046
+    ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
+        tests_of asan -t 900 $(programs asan unit kernels model) tests/sh/test_*.sh
+}
+
+# Data races, in what uses threads.
+tsan() {
+    list=$(grep -lE 'pool|ds_engine|backend/' tests/unit/test_*.c tests/kernels/test_*.c tests/model/test_*.c 2>/dev/null | sed 's|^|build/tsan/|; s|\.c$||')
+    [ -n "$list" ] || return 0
+    # shellcheck disable=SC2086
+    build CONF=tsan $list || return 1
+    # shellcheck disable=SC2086
+    TSAN_OPTIONS=halt_on_error=1 tests_of tsan -t 900 $list
+}
+
+# Hostile bytes, a bounded while. A crash leaves its input beside the log; put it into the corpus with the fix.
+fuzzing() {
+    targets=$(ls tests/fuzz/fuzz_*.c 2>/dev/null | sed 's|.*/||; s|\.c$||')
+    [ -n "$targets" ] || return 0
+    build CONF=fuzz fuzzers || return 1
+    n=$(echo "$targets" | wc -l)
+    rounds=$(((n + JOBS - 1) / JOBS))
+    good=0 bad=0
+    for t in $targets; do
+        corpus=$logs/corpus-$t
+        mkdir -p "$corpus" "tests/fuzz/corpus/${t#fuzz_}"
+        ( build/fuzz/tests/fuzz/"$t" -max_total_time=$((fuzz_seconds / rounds)) -rss_limit_mb=2048 -malloc_limit_mb=1024 -timeout=10 \
+            -print_final_stats=1 -artifact_prefix="$logs/$t-" "$corpus" "tests/fuzz/corpus/${t#fuzz_}" >"$logs/$t.log" 2>&1
+          echo $? >"$logs/$t.code" ) &
+        running=$((${running:-0} + 1))
+        if [ "$running" -ge "$JOBS" ]; then wait; running=0; fi
+    done
+    wait
+    for t in $targets; do
+        if [ "$(cat "$logs/$t.code")" = 0 ]; then good=$((good + 1)); echo "ok $t: $(grep -c . "$logs/$t.log") lines, $(grep 'number_of_executed_units' "$logs/$t.log")"
+        else bad=$((bad + 1)); echo "FAIL $t"; tail -40 "$logs/$t.log"; fi
+    done
+    echo "$good $bad" >>"$DS_TALLY"
+    [ $bad = 0 ]
+}
+
+# The profiler compiled out: same bits, same tests.
+no_profile() {
+    build CONF=noprof WERROR=1 all tests || return 1
+    # shellcheck disable=SC2046
+    tests_of noprof $(programs noprof unit model)
+}
+
+# arm64 kernels against the reference: NEON alone, with dot products, with matrix products.
+arm64() {
+    build CONF=arm64 WERROR=1 tests || return 1
+    for cpu in cortex-a53 neoverse-n1 max; do
+        echo "--- $cpu"
+        # shellcheck disable=SC2046
+        tests_of arm64 -t 900 -w "qemu-aarch64 -cpu $cpu" $(programs arm64 kernels) || return 1
+    done
+}
+
+# The ordinary x86 build on processors without AVX2 and without AVX-512: an instruction above the baseline would end the program.
+old_x86() {
+    for cpu in Nehalem max; do
+        echo "--- $cpu"
+        # shellcheck disable=SC2046
+        DS_BIN=bin DS_BUILD=build/release sh tests/run.sh -t 900 -w "qemu-x86_64 -cpu $cpu" $(programs release kernels) || return 1
+    done
+}
+
+# The witness at every instruction set level of this machine, on every small model.
+isa_levels() {
+    good=0 bad=0
+    for isa in scalar avx2 avxvnni avx512 avx512vnni avx512bf16 neon dotprod i8mm; do
+        for model in models/tales-q8_0.gguf tests/fixtures/mini-*.gguf; do
+            case $model in *.oracle.gguf) continue ;; esac
+            name=$(basename "$model" .gguf)
+            oracle=tests/fixtures/${name%-q8_0}.oracle.gguf
+            bin/deltascope check -m "$model" --oracle "$oracle" --isa $isa >"$logs/isa.out" 2>&1
+            code=$?
+            if [ $code = 0 ]; then good=$((good + 1)); echo "ok $isa $name"
+            elif grep -qE -- '--isa|level' "$logs/isa.out" && [ "$(wc -l <"$logs/isa.out")" -le 1 ]; then echo "not here: $isa"; break
+            else bad=$((bad + 1)); echo "FAIL $isa $name (exit code $code)"; cat "$logs/isa.out"
+            fi
+        done
+    done
+    echo "$good $bad" >>"$DS_TALLY"
+    [ $bad = 0 ] && [ $good -gt 0 ]
+}
+
+# Values that were never written, which no sanitizer above sees.
+memcheck() {
+    for model in mini-dense mini-moe; do
+        for isa in scalar avx2; do
+            valgrind -q --error-exitcode=9 --leak-check=full bin/deltascope run -m tests/fixtures/$model.gguf -p ab -n 2 --isa $isa --threads 2 ||
+                return 1
+        done
+    done
+}
+
+# What `make install` leaves works from there, and nothing else is needed.
+installed() {
+    rm -rf "$logs/prefix"
+    build install PREFIX="$PWD/$logs/prefix" || return 1
+    (cd / && "$OLDPWD/$logs/prefix/bin/deltascope" run -p "Alice was beginning" -n 4)
+}
+
+all="clang_build asan tsan fuzzing no_profile arm64 old_x86 isa_levels memcheck installed"
+needs() {                               # the program that a step cannot do without
+    case $1 in
+        clang_build|fuzzing) echo clang ;;
+        arm64) echo qemu-aarch64 ;;
+        old_x86) echo qemu-x86_64 ;;
+        memcheck) echo valgrind ;;
+        *) echo sh ;;
+    esac
+}
+
+mkdir -p "$logs"
+build all tests >"$logs/release.log" 2>&1 || { tail -40 "$logs/release.log"; echo "0 passed, 1 failed"; exit 1; }
+passed=0 failed=0
+for step in ${*:-$all}; do
+    case " $all " in *" $step "*) ;; *) echo "no step is called '$step': $all" >&2; exit 2 ;; esac
+    if ! command -v "$(needs "$step")" >/dev/null 2>&1; then
+        echo "$(printf '%-14s' "$step") skipped: $(needs "$step") is not here"
+        continue
+    fi
+    DS_TALLY=$logs/$step.tally
+    export DS_TALLY
+    : >"$DS_TALLY"
+    start=$(date +%s)
+    "$step" >"$logs/$step.log" 2>&1
+    code=$?
+    counted=$(awk '{ p += $1; f += $2 } END { print p + 0, f + 0 }' "$DS_TALLY")
+    p=${counted% *} f=${counted#* }
+    if [ $code != 0 ] && [ "$f" = 0 ]; then f=1; fi
+    if [ $code = 0 ] && [ "$p" = 0 ]; then p=1; fi
+    passed=$((passed + p)) failed=$((failed + f))
+    printf '%-14s %4d ok  %4d failed  %4d s\n' "$step" "$p" "$f" $(($(date +%s) - start))
+    [ $code = 0 ] || tail -n 60 "$logs/$step.log" | sed 's/^/    /'
+done
+unset DS_TALLY
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]

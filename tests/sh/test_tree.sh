@@ -1,0 +1,106 @@
+#!/bin/sh
+# What the tree promises about itself: layers, names, flags, files.
+. "$(dirname "$0")/harness.sh"
+
+layering() { sh tests/layering.sh; }
+
+# The check itself must be able to fail.
+layering_catches_violations() {
+    mkdir -p "$TMP/src/kernels" "$TMP/src/quant" "$TMP/src/gguf" "$TMP/src/engine" "$TMP/tools" "$TMP/include"
+    plant() {
+        printf '%s\n' "$2" >"$TMP/$1"
+        if sh tests/layering.sh "$TMP" >"$TMP/said"; then fail "$1 with $2 passed"; fi
+        grep -q "^$1:1:" "$TMP/said" || fail "$1: the message does not name the line: $(cat "$TMP/said")"
+        rm "$TMP/$1"
+    }
+    echo '#include "quant/type.h"' >"$TMP/src/quant/fine.c"
+    sh tests/layering.sh "$TMP"
+    plant src/kernels/x.c '#include "backend/backend.h"'
+    plant src/quant/x.c '#include "gguf/gguf.h"'
+    plant src/quant/x.c '#include "../gguf/gguf.h"'
+    plant src/gguf/x.h '#  include "model/model.h"'
+    plant src/engine/x.c '#include "kernels/kernels.h"'
+    plant src/engine/x.c '#include <unistd.h>'
+    plant src/gguf/x.c '#include <immintrin.h>'
+    plant tools/x.c '#include "engine/engine.h"'
+    plant tools/x.c '#include <sys/stat.h>'
+    plant include/x.h '#include "gguf/gguf.h"'
+}
+
+# Names that the archive gives to the world. Sanitizers add some of their own, which start with two underscores.
+exported() { nm -g "$1" 2>/dev/null | awk '$2 ~ /^[A-TV-Z]$/ { print $3 }' | sed 's/^_ds_/ds_/' | grep -v '^__' | sort -u; }
+
+symbols_start_with_ds() {
+    exported "$DS_BUILD/libdeltascope.a" >"$TMP/names"
+    [ "$(wc -l <"$TMP/names")" -gt 0 ] || fail "nm found no symbol in $DS_BUILD/libdeltascope.a"
+    if grep -v '^ds_' "$TMP/names"; then fail "these global names lack the prefix"; fi
+}
+
+# Undefined names of objects, with the object: "file.o: name".
+wanted() { nm -u -A "$@" 2>/dev/null | awk '{ print $1 " " $NF }' | sed 's/:[^ ]*:* / /; s/@.*//'; }
+
+library_never_prints_or_exits() {
+    objects=$(find "$DS_BUILD/src" -name '*.o' ! -name 'os_*.o')
+    # shellcheck disable=SC2086
+    wanted $objects >"$TMP/wanted"
+    [ -s "$TMP/wanted" ] || fail "nm found no undefined name in $DS_BUILD/src"
+    if grep -E ' _?(_*printf(_chk)?|_*fprintf(_chk)?|_*vprintf|_*vfprintf|puts|putchar|perror|exit|_exit|abort|__assert_(fail|rtn)|getenv|system|stdout|stderr)$' "$TMP/wanted"
+    then fail "the library must not print, exit or read the environment"; fi
+}
+
+kernels_do_not_allocate_or_lock() {
+    objects=$(find "$DS_BUILD/src" -path '*/kernels/*.o' -o -path '*/quant/*.o')
+    [ -n "$objects" ] || return 0
+    # shellcheck disable=SC2086
+    wanted $objects >"$TMP/wanted"
+    if grep -E ' _?(malloc|calloc|realloc|free|aligned_alloc|posix_memalign|pthread_.*|ds_mem_.*|ds_pool_.*)$' "$TMP/wanted"
+    then fail "kernels and storage types are pure functions"; fi
+}
+
+no_march_native() {
+    if grep -rnE -e '-(march|mcpu|mtune)=native' Makefile tools src include bench .ci; then fail "a binary must run on any machine of its kind"; fi
+}
+
+tracked() { git ls-files 2>/dev/null || find . -type f ! -path './.git/*' ! -path './build/*' ! -path './bin/*'; }
+
+only_fixtures_are_binary() {
+    tracked | while IFS= read -r f; do
+        case $f in models/*.gguf|tests/fixtures/*|tests/fuzz/corpus/*) continue ;; esac
+        [ -f "$f" ] && [ -s "$f" ] || continue
+        LC_ALL=C grep -Iq . "$f" || echo "$f is binary"
+        case $f in *.o|*.a|*.so|*.d|*.orig|*.rej|*.log|*.pyc) echo "$f is made by a tool" ;; esac
+    done >"$TMP/found"
+    if [ -s "$TMP/found" ]; then cat "$TMP/found"; fail "generated or binary files in the repository"; fi
+}
+
+source_style() {
+    find src include tools tests \( -name '*.c' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' -o -name '*.m' \) >"$TMP/files"
+    while IFS= read -r f; do
+        awk -v f="$f" '
+            length($0) > 150      { print f ":" FNR ": " length($0) " columns" }
+            /\t/                  { print f ":" FNR ": a tab" }
+            /[ \t\r]$/            { print f ":" FNR ": space at the end of the line" }
+            /TODO|FIXME|XXX|#if 0/ { print f ":" FNR ": unfinished: " $0 }' "$f"
+    done <"$TMP/files" >"$TMP/found"
+    if [ -s "$TMP/found" ]; then cat "$TMP/found"; fail "see CONTRIBUTING.md, style"; fi
+}
+
+# The runner must count a failure, a crash and a silent end as what they are.
+runner_counts_failures() {
+    cat >"$TMP/t.sh" <<'END'
+[ "$*" = --list ] && { printf 'good\nbad\nlost\n'; exit 0; }
+echo "ok good"; echo "FAIL bad"; kill -SEGV $$
+END
+    if DS_TALLY= sh tests/run.sh "$TMP/t.sh" >"$TMP/said"; then fail "a crash passed"; fi
+    [ "$(tail -1 "$TMP/said")" = "1 passed, 2 failed" ] || fail "counted: $(tail -1 "$TMP/said")"
+    if DS_TALLY= sh tests/run.sh -n nothing_like_it "$TMP/t.sh" >"$TMP/said" 2>&1; then fail "an unknown name passed"; fi
+    grep -q "no test is called 'nothing_like_it'" "$TMP/said"
+    echo '[ "$*" = --list ] && { echo good; exit 0; }; echo "ok good"; exit 3' >"$TMP/t.sh"
+    if DS_TALLY= sh tests/run.sh "$TMP/t.sh" >"$TMP/said"; then fail "an exit code of 3 passed"; fi
+    echo '[ "$*" = --list ] && { echo slow; exit 0; }; sleep 30' >"$TMP/t.sh"
+    if DS_TALLY= sh tests/run.sh -t 1 "$TMP/t.sh" >"$TMP/said"; then fail "a hang passed"; fi
+    [ "$(tail -1 "$TMP/said")" = "0 passed, 1 failed" ]
+}
+
+run_cases "layering layering_catches_violations symbols_start_with_ds library_never_prints_or_exits
+    kernels_do_not_allocate_or_lock no_march_native only_fixtures_are_binary source_style runner_counts_failures" "$@"
