@@ -44,6 +44,8 @@ library_never_prints_or_exits() {
     # shellcheck disable=SC2086
     wanted $objects >"$TMP/wanted"
     [ -s "$TMP/wanted" ] || fail "nm found no undefined name in $DS_BUILD/src"
+    # The one trap: an op that wants more scratch than it reserved is our own mistake, and going on would overwrite memory.
+    grep -v 'backend/cpu/cpu\.o _*abort$' "$TMP/wanted" >"$TMP/rest"; mv "$TMP/rest" "$TMP/wanted"
     if grep -E ' _?(_*printf(_chk)?|_*fprintf(_chk)?|_*vprintf|_*vfprintf|puts|putchar|perror|exit|_exit|abort|__assert_(fail|rtn)|getenv|system|stdout|stderr)$' "$TMP/wanted"
     then fail "the library must not print, exit or read the environment"; fi
 }
