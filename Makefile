@@ -103,9 +103,9 @@ $(BUILD)/tests/fuzz/%: $(BUILD)/tests/fuzz/%.o $(LIB)
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(LIB)
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
-# The tools print the commit that they were built from: DS_COMMIT, a string.
+# The tools include each other as "common/x.h", and print the commit that they were built from: DS_COMMIT, a string.
 COMMIT := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
-$(BUILD)/tools/%.o: CPPFLAGS += -DDS_COMMIT='"$(COMMIT)"'
+$(BUILD)/tools/%.o: CPPFLAGS += -Itools -DDS_COMMIT='"$(COMMIT)"'
 $(TOOLLIB) $(TOOLOBJ): $(BUILD)/commit
 
 # As they are here: a file's own additions would otherwise reach its prerequisites.

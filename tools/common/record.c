@@ -1,0 +1,114 @@
+#include "common/record.h"
+
+#include "base/os.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#ifndef DS_COMMIT
+#define DS_COMMIT "unknown"
+#endif
+
+const char *ds_commit(void) { return DS_COMMIT; }
+
+static void copy(char *dst, size_t n, const char *src) { snprintf(dst, n, "%s", src ? src : ""); }
+
+void ds_command_line(char *dst, size_t n, const char *prog, int argc, char **argv)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=./,:+@%";
+    size_t used = (size_t)snprintf(dst, n, "%s", prog);
+    for (int i = 1; i < argc && used + 1 < n; i++) {
+        bool quote = !*argv[i] || argv[i][strspn(argv[i], plain)];
+        int w = snprintf(dst + used, n - used, quote ? " '%s'" : " %s", argv[i]);
+        used += w > 0 ? (size_t)w : 0;
+    }
+}
+
+static void see_load(struct ds_provenance *p)
+{
+    char why[128];
+    if (ds_machine_busy(why, sizeof why)) {
+        p->busy = true;
+        copy(p->busy_why, sizeof p->busy_why, why);
+    }
+}
+
+void ds_provenance_begin(struct ds_provenance *p, const ds_engine *g, const char *command)
+{
+    const struct ds_model_info *m = ds_engine_info(g);
+    memset(p, 0, sizeof *p);
+    ds_cpu_model(p->cpu, sizeof p->cpu);
+    p->cores = ds_cpu_count();
+    p->threads = ds_engine_threads(g);
+    copy(p->isa, sizeof p->isa, ds_engine_isa(g));
+    copy(p->backend, sizeof p->backend, ds_engine_backend(g));
+    copy(p->placement, sizeof p->placement, ds_engine_placement(g));
+    copy(p->kv, sizeof p->kv, ds_engine_kv_type(g));
+    copy(p->gdn, sizeof p->gdn, ds_engine_gdn_form(g));
+    copy(p->commit, sizeof p->commit, ds_commit());
+    copy(p->model, sizeof p->model, m->path);
+    copy(p->arch, sizeof p->arch, m->arch);
+    copy(p->type, sizeof p->type, m->type);
+    snprintf(p->hash, sizeof p->hash, "%016" PRIx64, m->hash);
+    copy(p->command, sizeof p->command, command);
+    ds_utc_string(p->date);
+    ds_cpu_clock_state(p->clock_before, sizeof p->clock_before);
+    see_load(p);
+}
+
+void ds_provenance_end(struct ds_provenance *p)
+{
+    ds_cpu_clock_state(p->clock_after, sizeof p->clock_after);
+    see_load(p);
+}
+
+static void member(struct ds_json_out *j, const char *key, const char *v)
+{
+    ds_jo_key(j, key);
+    ds_jo_str(j, v && *v ? v : NULL);
+}
+
+void ds_provenance_json(struct ds_json_out *j, const struct ds_provenance *p)
+{
+    ds_jo_key(j, "machine");
+    ds_jo_obj(j);
+    member(j, "cpu", p->cpu);
+    ds_jo_key(j, "cores");
+    ds_jo_int(j, p->cores);
+    ds_jo_key(j, "threads");
+    ds_jo_int(j, p->threads);
+    member(j, "isa", p->isa);
+    member(j, "gpu", p->gpu);
+    ds_jo_obj_end(j);
+    member(j, "backend", p->backend);
+    member(j, "placement", p->placement);
+    member(j, "kv", p->kv);
+    member(j, "gdn", p->gdn);
+    member(j, "commit", p->commit);
+    member(j, "model", p->model);
+    member(j, "model_hash", p->hash);
+    member(j, "command", p->command);
+    member(j, "date", p->date);
+    ds_jo_key(j, "clock");
+    ds_jo_obj(j);
+    member(j, "before", p->clock_before);
+    member(j, "after", p->clock_after);
+    ds_jo_obj_end(j);
+    ds_jo_key(j, "busy");
+    ds_jo_bool(j, p->busy);
+    member(j, "busy_why", p->busy_why);
+}
+
+const char *const *ds_provenance_required(void)
+{
+    static const char *const names[] = { "machine", "backend", "placement", "commit", "model_hash", "command",
+                                         "date",    "ms",      "clock",     "busy",   NULL };
+    return names;
+}
+
+void ds_provenance_line(const struct ds_provenance *p, char *dst, size_t n)
+{
+    snprintf(dst, n, "%s%s%s, %d thread%s, %s, %s/%s, commit %s", p->cpu, *p->gpu ? " + " : "", p->gpu, p->threads,
+             p->threads == 1 ? "" : "s", p->isa, p->backend, p->placement, p->commit);
+}

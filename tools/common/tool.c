@@ -1,0 +1,74 @@
+#include "common/tool.h"
+
+#include "base/os.h"
+#include "common/progress.h"
+
+#include <stdio.h>
+#include <string.h>
+
+_Atomic int ds_tool_interrupted;
+
+void ds_tool_catch_interrupt(void) { ds_on_interrupt(&ds_tool_interrupted); }
+
+int ds_tool_fail(const char *prog, const struct ds_err *e)
+{
+    fprintf(stderr, "%s: %s\n", prog, e->msg);
+    if (e->code == DS_ECANCEL) return DS_EXIT_INTERRUPTED;
+    return e->code == DS_EARG ? DS_EXIT_USAGE : DS_EXIT_FAIL;
+}
+
+static void loading(void *ctx, uint64_t done, uint64_t total) { ds_progress_set(ctx, (double)done, (double)total); }
+
+ds_status ds_tool_open(ds_engine **g, const struct ds_options *o, struct ds_err *e)
+{
+    struct ds_progress p;
+    struct ds_options with = *o;
+    ds_progress_start(&p, o->synth.like ? "making weights" : "loading", DS_PROGRESS_BYTES);
+    with.progress = loading;
+    with.progress_ctx = &p;
+    ds_status st = ds_engine_open(g, &with, e);
+    ds_progress_end(&p);
+    return st;
+}
+
+static ds_status lost(const char *where, struct ds_err *e) { return ds_fail(e, DS_EIO, "%s: the output could not be written", where); }
+
+ds_status ds_tool_write(const struct ds_bytes *b, const char *path, struct ds_err *e)
+{
+    char tmp[4096];
+    if (b->failed) return ds_fail(e, DS_ENOMEM, "the output passes %zu bytes", b->max);
+    if (!path) {
+        bool ok = fwrite(b->p ? b->p : "", 1, b->n, stdout) == b->n && !fflush(stdout);
+        return ok ? DS_OK : lost("standard output", e);
+    }
+    if (snprintf(tmp, sizeof tmp, "%s.tmp", path) >= (int)sizeof tmp) return ds_fail(e, DS_EARG, "%s: the path is too long", path);
+    FILE *f = fopen(tmp, "wb");
+    if (!f) return ds_fail(e, DS_EIO, "%s: cannot be created", tmp);
+    bool ok = fwrite(b->p ? b->p : "", 1, b->n, f) == b->n;
+    ok = !fclose(f) && ok;
+    if (!ok || rename(tmp, path)) {
+        remove(tmp);
+        return lost(path, e);
+    }
+    return DS_OK;
+}
+
+int ds_tool_finish(const char *prog, int rc)
+{
+    if (!fflush(stdout) && !ferror(stdout)) return rc;
+    fprintf(stderr, "%s: standard output: the output could not be written\n", prog);
+    return rc ? rc : DS_EXIT_FAIL;
+}
+
+static void human(char dst[16], double v, const char *unit)
+{
+    static const char *const prefix[] = { "", "k", "M", "G", "T", "P" };
+    int i = 0;
+    while (v >= 999.95 && i < 5) v /= 1000, i++;
+    snprintf(dst, 16, i || v != (int)v ? "%.1f %s%s" : "%.0f %s%s", v, prefix[i], unit);
+    size_t n = strlen(dst);
+    if (n && dst[n - 1] == ' ') dst[n - 1] = 0;
+}
+
+void ds_human_bytes(char dst[16], double bytes) { human(dst, bytes, "B"); }
+void ds_human_count(char dst[16], double n) { human(dst, n, ""); }
