@@ -12,13 +12,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum { DS_JSON_DEPTH = 64 };
+
 struct ds_json_out {
     struct ds_bytes *b;
     int depth;
-    bool first[64];
+    struct { char kind; bool any, broken; } level[DS_JSON_DEPTH];   /* '{' or '['; has items; spans several lines */
     bool after_key;
-    bool pretty;        /* newlines and two-space indent; short arrays of numbers stay on one line */
+    bool pretty;        /* newlines and two-space indent; runs of numbers share a line */
 };
+/* A call that JSON's grammar forbids (a value without key in an object, a second root, an unmatched end, more than
+ * DS_JSON_DEPTH levels) sets b->failed. The text is whole when b has not failed and depth is 0. */
 void ds_jo_init(struct ds_json_out *j, struct ds_bytes *b, bool pretty);
 void ds_jo_obj(struct ds_json_out *j);     void ds_jo_obj_end(struct ds_json_out *j);
 void ds_jo_arr(struct ds_json_out *j);     void ds_jo_arr_end(struct ds_json_out *j);
@@ -39,6 +43,8 @@ struct ds_json {
     struct ds_json *items;      /* array elements or object values */
     char **keys;                /* object keys, NUL-terminated */
 };
+/* Strict JSON in valid UTF-8. A lone surrogate escape becomes U+FFFD; numbers past the range of double and NUL in keys are
+ * errors. The sentence gives the line and column. */
 struct ds_json *ds_json_parse(const char *text, size_t n, struct ds_err *e);  /* NULL on failure; free with ds_json_free */
 void ds_json_free(struct ds_json *v);
 const struct ds_json *ds_json_get(const struct ds_json *obj, const char *key);   /* NULL when absent or not an object */

@@ -49,7 +49,8 @@ int ds_cpu_count(void);                          /* usable: affinity and cgroup 
 void ds_cpu_model(char *dst, size_t n);          /* as the system names it, or "unknown" */
 /* Clock or thermal state in words ("2596 MHz", "throttled"); empty when the system does not say. */
 void ds_cpu_clock_state(char *dst, size_t n);
-bool ds_machine_busy(char *dst, size_t n);       /* other load seen now (load average above threads)? */
+bool ds_machine_busy(char *dst, size_t n);       /* other load seen now (load average above threads)? dst says which */
+unsigned ds_os_arm_features(void);               /* enum ds_cpu_feature bits that the system reports; 0 on other architectures */
 
 /* --- threads --- */
 

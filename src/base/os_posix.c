@@ -1,0 +1,481 @@
+#if defined(__APPLE__)
+#define _DARWIN_C_SOURCE
+#else
+#define _GNU_SOURCE
+#endif
+
+#include "base/os.h"
+#include "base/cgroup.h"
+#include "base/cpu.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#if defined(__APPLE__)
+#include <mach-o/dyld.h>
+#include <mach/mach.h>
+#include <notify.h>
+#include <sys/sysctl.h>
+#else
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+#endif
+#endif
+
+/* --- files --- */
+
+ds_status ds_map_open(struct ds_map *m, const char *path, struct ds_err *e)
+{
+    struct stat st;
+    *m = (struct ds_map){ 0 };
+    /* Non-blocking, so that a named pipe is refused below instead of waiting for a writer. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return ds_fail(e, DS_EIO, "%s: cannot open: %s", path, strerror(errno));
+    if (fstat(fd, &st) != 0) {
+        int err = errno;
+        close(fd);
+        return ds_fail(e, DS_EIO, "%s: cannot read its size: %s", path, strerror(err));
+    }
+    if (!S_ISREG(st.st_mode)) {
+        close(fd);
+        return ds_fail(e, DS_EIO, "%s: is %s, expected a file", path, S_ISDIR(st.st_mode) ? "a folder" : "not a regular file");
+    }
+    if (st.st_size > 0) {
+        void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
+        int err = errno;
+        if (p == MAP_FAILED) {
+            close(fd);
+            return ds_fail(e, DS_EIO, "%s: cannot map %lld bytes: %s", path, (long long)st.st_size, strerror(err));
+        }
+        m->data = p;
+        m->handle = p;
+        m->size = (size_t)st.st_size;
+    }
+    close(fd);
+    return DS_OK;
+}
+
+void ds_map_close(struct ds_map *m)
+{
+    if (m->handle) munmap(m->handle, m->size);
+    *m = (struct ds_map){ 0 };
+}
+
+/* Advice applies to whole pages. `inner` keeps the range inside [off, off+len), for advice that drops pages. */
+static void advise(const struct ds_map *m, size_t off, size_t len, int advice, bool inner)
+{
+    size_t page = ds_page_size();
+    if (!m->handle || off >= m->size) return;
+    if (len > m->size - off) len = m->size - off;
+    size_t lo = off, hi = off + len;
+    if (inner) {
+        lo = (lo + page - 1) / page * page;
+        hi = hi == m->size ? hi : hi / page * page;
+    } else {
+        lo = lo / page * page;
+    }
+    if (lo < hi) madvise((char *)m->handle + lo, hi - lo, advice);
+}
+
+void ds_map_willneed(const struct ds_map *m, size_t off, size_t len)
+{
+    advise(m, off, len, MADV_WILLNEED, false);
+}
+
+void ds_map_dontneed(const struct ds_map *m, size_t off, size_t len)
+{
+    advise(m, off, len, MADV_DONTNEED, true);
+}
+
+bool ds_exe_dir(char *dst, size_t n)
+{
+    char path[4096];
+#if defined(__APPLE__)
+    char raw[4096];
+    uint32_t size = sizeof raw;
+    if (_NSGetExecutablePath(raw, &size) != 0 || !realpath(raw, path)) return false;
+#else
+    ssize_t got = readlink("/proc/self/exe", path, sizeof path - 1);
+    if (got <= 0) return false;
+    path[got] = 0;
+#endif
+    char *slash = strrchr(path, '/');
+    if (!slash) return false;
+    *slash = 0;
+    return (size_t)snprintf(dst, n, "%s", path) < n;
+}
+
+bool ds_file_exists(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
+
+/* --- memory --- */
+
+static const size_t MAP_FROM = 1u << 20;
+
+size_t ds_page_size(void)
+{
+    long n = sysconf(_SC_PAGESIZE);
+    return n > 0 ? (size_t)n : 4096;
+}
+
+void *ds_mem_alloc(size_t bytes)
+{
+    if (bytes < MAP_FROM) {
+        size_t rounded = (bytes + 63) / 64 * 64;
+        void *p = aligned_alloc(64, rounded ? rounded : 64);
+        return p ? memset(p, 0, rounded) : NULL;
+    }
+    if (bytes > PTRDIFF_MAX) return NULL;
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON, -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+void ds_mem_free(void *p, size_t bytes)
+{
+    if (!p) return;
+    if (bytes < MAP_FROM) free(p);
+    else munmap(p, bytes);
+}
+
+#if !defined(__APPLE__)
+/* Number after `key` in a file of "key: value" lines, or 0. */
+static uint64_t proc_number(const char *path, const char *key)
+{
+    char line[256];
+    unsigned long long v = 0;
+    size_t n = strlen(key);
+    FILE *f = fopen(path, "r");
+    if (!f) return 0;
+    while (fgets(line, sizeof line, f)) {
+        if (strncmp(line, key, n)) continue;
+        sscanf(line + n, " %llu", &v);
+        break;
+    }
+    fclose(f);
+    return v;
+}
+
+static struct ds_cgroup limits(void)
+{
+    struct ds_cgroup c;
+    ds_cgroup_read(&c, "/proc/self/cgroup", "/sys/fs/cgroup");
+    return c;
+}
+#endif
+
+uint64_t ds_mem_total(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES);
+    uint64_t bytes = pages > 0 ? (uint64_t)pages * ds_page_size() : 0;
+#if !defined(__APPLE__)
+    uint64_t limit = limits().mem_limit;
+    if (limit < bytes) bytes = limit;
+#endif
+    return bytes;
+}
+
+uint64_t ds_mem_available(void)
+{
+#if defined(__APPLE__)
+    vm_statistics64_data_t vm;
+    mach_msg_type_number_t count = HOST_VM_INFO64_COUNT;
+    mach_port_t host = mach_host_self();
+    kern_return_t r = host_statistics64(host, HOST_VM_INFO64, (host_info64_t)&vm, &count);
+    mach_port_deallocate(mach_task_self(), host);
+    if (r != KERN_SUCCESS) return ds_mem_total();
+    /* Free pages, and file pages that go without writing. */
+    return ((uint64_t)vm.free_count + vm.external_page_count + vm.purgeable_count) * ds_page_size();
+#else
+    uint64_t bytes = proc_number("/proc/meminfo", "MemAvailable:") * 1024, room = limits().mem_room;
+    if (!bytes) bytes = ds_mem_total();
+    return room < bytes ? room : bytes;
+#endif
+}
+
+uint64_t ds_mem_peak_rss(void)
+{
+    struct rusage ru;
+#if !defined(__APPLE__)
+    /* ru_maxrss survives exec, so it may tell the parent's size. */
+    uint64_t kb = proc_number("/proc/self/status", "VmHWM:");
+    if (kb) return kb * 1024;
+#endif
+    if (getrusage(RUSAGE_SELF, &ru) != 0) return 0;
+#if defined(__APPLE__)
+    return (uint64_t)ru.ru_maxrss;
+#else
+    return (uint64_t)ru.ru_maxrss * 1024;
+#endif
+}
+
+/* --- time --- */
+
+uint64_t ds_now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+void ds_utc_string(char dst[32])
+{
+    time_t now = time(NULL);
+    struct tm tm;
+    if (!gmtime_r(&now, &tm) || !strftime(dst, 32, "%Y-%m-%dT%H:%M:%SZ", &tm)) dst[0] = 0;
+}
+
+/* --- processors --- */
+
+int ds_cpu_count(void)
+{
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+#if !defined(__APPLE__)
+    /* The kernel refuses a set smaller than its own, so the set grows until it fits. */
+    for (int max = 1024; max <= 1 << 20; max *= 4) {
+        cpu_set_t *set = CPU_ALLOC((size_t)max);
+        size_t size = CPU_ALLOC_SIZE((size_t)max);
+        if (!set) break;
+        int r = sched_getaffinity(0, size, set), err = errno;
+        if (r == 0) n = CPU_COUNT_S(size, set);
+        CPU_FREE(set);
+        if (r == 0 || err != EINVAL) break;
+    }
+    double quota = limits().cpus;
+    if (quota > 0 && quota < (double)n) {
+        long whole = (long)quota;
+        n = whole + ((double)whole < quota);
+    }
+#endif
+    return n < 1 ? 1 : n > 4096 ? 4096 : (int)n;
+}
+
+void ds_cpu_model(char *dst, size_t n)
+{
+    snprintf(dst, n, "unknown");
+#if defined(__APPLE__)
+    size_t len = n;
+    if (sysctlbyname("machdep.cpu.brand_string", dst, &len, NULL, 0) != 0) snprintf(dst, n, "unknown");
+#else
+    char line[256];
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    if (!f) return;
+    while (fgets(line, sizeof line, f)) {
+        if (strncmp(line, "model name", 10) && strncmp(line, "Model", 5)) continue;
+        char *v = strchr(line, ':');
+        if (!v) continue;
+        v += strspn(v, ": \t");
+        v[strcspn(v, "\n")] = 0;
+        snprintf(dst, n, "%s", v);
+        break;
+    }
+    fclose(f);
+#endif
+}
+
+void ds_cpu_clock_state(char *dst, size_t n)
+{
+    dst[0] = 0;
+#if defined(__APPLE__)
+    static const char *const words[] = { "thermal pressure nominal", "thermal pressure moderate", "thermal pressure heavy",
+                                         "thermal pressure trapping", "thermal pressure sleeping" };
+    int token;
+    uint64_t level = 0;
+    if (notify_register_check("com.apple.system.thermalpressurelevel", &token) != NOTIFY_STATUS_OK) return;
+    if (notify_get_state(token, &level) == NOTIFY_STATUS_OK && level < 5) snprintf(dst, n, "%s", words[level]);
+    notify_cancel(token);
+#else
+    char line[256];
+    double mhz = 0;
+    FILE *f = fopen("/sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq", "r");
+    if (f) {
+        if (fscanf(f, "%lf", &mhz) == 1) mhz /= 1000;
+        fclose(f);
+    } else if ((f = fopen("/proc/cpuinfo", "r"))) {
+        while (mhz == 0 && fgets(line, sizeof line, f))
+            if (!strncmp(line, "cpu MHz", 7)) sscanf(line, "cpu MHz : %lf", &mhz);
+        fclose(f);
+    }
+    if (mhz > 0) snprintf(dst, n, "%.0f MHz", mhz);
+#endif
+}
+
+bool ds_machine_busy(char *dst, size_t n)
+{
+    double load = 0;
+    int cpus = ds_cpu_count();
+    dst[0] = 0;
+#if defined(__APPLE__)
+    if (getloadavg(&load, 1) != 1) return false;
+    int others = 0;
+#else
+    int running = 1;
+    FILE *f = fopen("/proc/loadavg", "r");
+    if (!f) return false;
+    int got = fscanf(f, "%lf %*f %*f %d", &load, &running);
+    fclose(f);
+    if (got != 2) return false;
+    int others = running - 1;   /* this thread is one of them */
+#endif
+    /* The one-minute average holds this process's own threads too, hence the limit at all processors and a half. */
+    if (load <= cpus + 0.5 && others < cpus) return false;
+    snprintf(dst, n, "load average %.2f, %d other threads running, %d processors", load, others, cpus);
+    return true;
+}
+
+unsigned ds_os_arm_features(void)
+{
+#if defined(__aarch64__) && defined(__APPLE__)
+    unsigned has = DS_CPU_NEON;
+    int v = 0;
+    size_t len = sizeof v;
+    if (sysctlbyname("hw.optional.arm.FEAT_DotProd", &v, &len, NULL, 0) == 0 && v) has |= DS_CPU_DOTPROD;
+    v = 0;
+    len = sizeof v;
+    if (sysctlbyname("hw.optional.arm.FEAT_I8MM", &v, &len, NULL, 0) == 0 && v) has |= DS_CPU_I8MM;
+    return has;
+#elif defined(__aarch64__)
+    enum { ASIMD = 1 << 1, ASIMDDP = 1 << 20, I8MM = 1 << 13 };   /* the kernel's HWCAP bits; I8MM is in HWCAP2 */
+    unsigned long cap = getauxval(AT_HWCAP), cap2 = getauxval(AT_HWCAP2);
+    return (cap & ASIMD ? DS_CPU_NEON : 0u) | (cap & ASIMDDP ? DS_CPU_DOTPROD : 0u) | (cap2 & I8MM ? DS_CPU_I8MM : 0u);
+#else
+    return 0;
+#endif
+}
+
+/* --- threads --- */
+
+struct ds_thread { pthread_t id; void (*fn)(void *); void *arg; };
+
+static void *thread_main(void *arg)
+{
+    struct ds_thread *t = arg;
+    t->fn(t->arg);
+    return NULL;
+}
+
+ds_thread *ds_thread_start(void (*fn)(void *), void *arg)
+{
+    struct ds_thread *t = malloc(sizeof *t);
+    pthread_attr_t attr;
+    sigset_t all, before;
+    if (!t) return NULL;
+    *t = (struct ds_thread){ .fn = fn, .arg = arg };
+    if (pthread_attr_init(&attr) != 0) {
+        free(t);
+        return NULL;
+    }
+    pthread_attr_setstacksize(&attr, (size_t)8 << 20);   /* macOS gives 512 KiB to all but the main thread */
+    /* Signals are for the main thread: its blocking calls must see them. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int r = pthread_create(&t->id, &attr, thread_main, t);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attr);
+    if (r == 0) return t;
+    free(t);
+    return NULL;
+}
+
+void ds_thread_join(ds_thread *t)
+{
+    pthread_join(t->id, NULL);
+    free(t);
+}
+
+#if defined(__linux__) && !defined(DS_NO_FUTEX)
+void ds_wait_word(_Atomic uint32_t *word, uint32_t seen)
+{
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+}
+
+void ds_wake_word(_Atomic uint32_t *word)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+}
+#else
+/* Words share a few condition variables by address; a wake-up meant for another word is spurious and allowed. */
+#define BED { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER }
+static struct bed { pthread_mutex_t lock; pthread_cond_t cond; } beds[8] = { BED, BED, BED, BED, BED, BED, BED, BED };
+
+static struct bed *bed_of(const void *word)
+{
+    return &beds[(uintptr_t)word / 64 % 8];
+}
+
+void ds_wait_word(_Atomic uint32_t *word, uint32_t seen)
+{
+    struct bed *b = bed_of((const void *)word);
+    pthread_mutex_lock(&b->lock);
+    if (atomic_load(word) == seen) pthread_cond_wait(&b->cond, &b->lock);
+    pthread_mutex_unlock(&b->lock);
+}
+
+void ds_wake_word(_Atomic uint32_t *word)
+{
+    struct bed *b = bed_of((const void *)word);
+    pthread_mutex_lock(&b->lock);
+    pthread_cond_broadcast(&b->cond);
+    pthread_mutex_unlock(&b->lock);
+}
+#endif
+
+void ds_cpu_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __asm__ volatile("pause");
+#elif defined(__aarch64__)
+    __asm__ volatile("isb");
+#endif
+}
+
+/* --- terminal and signals --- */
+
+bool ds_is_terminal(int fd)
+{
+    return isatty(fd) == 1;
+}
+
+int ds_terminal_width(int fd)
+{
+    struct winsize w;
+    return ioctl(fd, TIOCGWINSZ, &w) == 0 && w.ws_col > 0 ? w.ws_col : 80;
+}
+
+static _Atomic int *interrupt_flag;
+
+static void on_signal(int sig)
+{
+    if (atomic_load(interrupt_flag)) {
+        signal(sig, SIG_DFL);
+        raise(sig);   /* delivered when this handler returns */
+        return;
+    }
+    atomic_store(interrupt_flag, sig);
+}
+
+void ds_on_interrupt(_Atomic int *flag)
+{
+    struct sigaction sa = { 0 };
+    interrupt_flag = flag;
+    sa.sa_handler = on_signal;   /* without SA_RESTART: a read that waits for input returns */
+    sigemptyset(&sa.sa_mask);
+    sigaction(SIGINT, &sa, NULL);
+    sigaction(SIGTERM, &sa, NULL);
+}

@@ -1,0 +1,12 @@
+/* UTF-8 well-formedness (RFC 3629: no overlong form, no surrogate, nothing above U+10FFFF). */
+#ifndef DS_BASE_UTF8_H
+#define DS_BASE_UTF8_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Length of the well-formed sequence at p (1..4), or 0 when the n bytes there do not begin with one. n may be 0. */
+size_t ds_utf8_len(const char *p, size_t n);
+bool ds_utf8_valid(const char *p, size_t n);
+
+#endif

@@ -1,0 +1,111 @@
+#include "base/os.h"
+#include "base/pool.h"
+#include "../harness.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+struct tally { int *hits; int *threads; int n; };
+
+static void count(void *ctx, int i, int thread)
+{
+    struct tally *t = ctx;
+    t->hits[i]++;            /* plain memory: a lost or doubled iteration, or a missing fence, shows */
+    t->threads[thread]++;
+}
+
+static void pool_runs_each_iteration_once(void)
+{
+    static int hits[1000], threads[8];
+    for (int nt = 1; nt <= 6; nt++) {
+        ds_pool *p = ds_pool_new(nt);
+        REQUIRE(p != NULL && ds_pool_threads(p) == nt);
+        for (int n = 0; n <= 1000; n += n < 10 ? 1 : 99) {
+            struct tally t = { hits, threads, n };
+            memset(hits, 0, sizeof hits);
+            memset(threads, 0, sizeof threads);
+            ds_pool_run(p, count, &t, n);
+            int sum = 0;
+            for (int i = 0; i < 1000; i++) CHECK(hits[i] == (i < n));
+            for (int i = 0; i < 8; i++) sum += threads[i];
+            CHECK(sum == n && threads[nt] == 0);
+        }
+        ds_pool_free(p);
+    }
+}
+
+/* Many short loops with changing lengths: a worker that is late for one loop must not disturb the next. */
+static void pool_back_to_back(void)
+{
+    static int hits[64], threads[8];
+    ds_pool *p = ds_pool_new(4);
+    struct tally t = { hits, threads, 0 };
+    long want = 0, got = 0;
+    REQUIRE(p != NULL);
+    for (int r = 0; r < 20000; r++) {
+        int n = r % 7;
+        ds_pool_run(p, count, &t, n);
+        want += n;
+    }
+    for (int i = 0; i < 64; i++) got += hits[i];
+    CHECK(got == want);
+    ds_pool_free(p);
+}
+
+static void pool_wakes_after_sleep(void)
+{
+    static int hits[64], threads[8];
+    ds_pool *p = ds_pool_new(3);
+    struct tally t = { hits, threads, 0 };
+    REQUIRE(p != NULL);
+    for (int r = 0; r < 200; r++) {
+        uint64_t until = ds_now_ns() + (r % 2 ? 45000 : 200000);   /* around and beyond the spin */
+        while (ds_now_ns() < until) ds_cpu_relax();
+        ds_pool_run(p, count, &t, 8);
+    }
+    for (int i = 0; i < 8; i++) CHECK(hits[i] == 200);
+    ds_pool_free(p);
+}
+
+struct meet { _Atomic int inside; _Atomic int most; };
+
+static void stay(void *ctx, int i, int thread)
+{
+    struct meet *m = ctx;
+    (void)i, (void)thread;
+    int now = atomic_fetch_add(&m->inside, 1) + 1, most = atomic_load(&m->most);
+    while (now > most && !atomic_compare_exchange_weak(&m->most, &most, now)) { }
+    uint64_t until = ds_now_ns() + 20000000;
+    while (ds_now_ns() < until) ds_cpu_relax();
+    atomic_fetch_sub(&m->inside, 1);
+}
+
+static void pool_is_parallel(void)
+{
+    struct meet m = { 0 };
+    ds_pool *p = ds_pool_new(4);
+    REQUIRE(p != NULL);
+    ds_pool_run(p, stay, &m, 16);
+    CHECK_MSG(m.most >= 2 && m.most <= 4, "%d at once", m.most);
+    ds_pool_free(p);
+}
+
+static void pool_start_and_stop(void)
+{
+    for (int i = 0; i < 200; i++) {
+        ds_pool *p = ds_pool_new(1 + i % 4);
+        REQUIRE(p != NULL);
+        ds_pool_free(p);
+    }
+    ds_pool_free(NULL);
+    CHECK(ds_pool_new(0) == NULL && ds_pool_new(-1) == NULL);
+}
+
+static const struct ds_test tests[] = {
+    { "pool_runs_each_iteration_once", pool_runs_each_iteration_once },
+    { "pool_back_to_back", pool_back_to_back },
+    { "pool_wakes_after_sleep", pool_wakes_after_sleep },
+    { "pool_is_parallel", pool_is_parallel },
+    { "pool_start_and_stop", pool_start_and_stop },
+};
+DS_TEST_MAIN(tests)
