@@ -32,9 +32,9 @@ struct ds_type {
     uint16_t block, bytes;            /* elements per block, bytes per block */
     enum ds_act_kind act;
     void (*decode)(float *dst, const void *src, size_t n);   /* n elements: a multiple of block; src unaligned; NULL: not a weight type */
-    void (*encode)(void *dst, const float *src, size_t n);   /* NULL: read-only type */
-    /* Fills n elements (multiple of block) with valid random blocks whose decoded values have
-     * standard deviation `sd` and mean about 0. For types without an encoder; NULL otherwise. */
+    void (*encode)(void *dst, const float *src, size_t n);   /* finite values; dst unaligned; NULL: read-only type */
+    /* Fills n elements (multiple of block) with valid random blocks whose decoded values look like rounded
+     * normal weights: mean about 0, standard deviation sd. Far faster than encoding; every weight type has it. */
     void (*random)(void *dst, size_t n, float sd, uint64_t seed);
 };
 extern const struct ds_type ds_types[DS_T_COUNT];
