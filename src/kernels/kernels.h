@@ -1,7 +1,8 @@
 /* The table of CPU kernels other than weight products (gemm.h), and the contract of each entry.
  *
  * Pure functions: no threads, no malloc, no model, no file. Row-major f32 unless said otherwise;
- * outputs alias nothing. `ref/` fills every entry with plain C, the oracle of every other variant;
+ * outputs alias nothing unless said otherwise; any size may be 0; no alignment is asked for except of
+ * scratch (64 bytes). `ref/` fills every entry with plain C, the oracle of every other variant;
  * ds_kernels_init overwrites entries in rising order of instruction set. */
 #ifndef DS_KERNELS_KERNELS_H
 #define DS_KERNELS_KERNELS_H
@@ -9,6 +10,53 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* Gated delta rule over n tokens for R value heads that read one key head, value columns [j0, j1).
+ *
+ * For token t and each head, with S the [dk][dv] state of that head and S' its transpose:
+ *     S  <- exp(g) S
+ *     d   = beta (v - S'k)
+ *     S  <- S + k d'
+ *     o   = S'q
+ *
+ * Columns of S never meet, so a call may own any of them; its bits do not depend on j0, j1 or R.
+ * Head r of the call uses o + r*o_step, S + r*S_step, v + r*v_step, g + r*g_step, beta + r*g_step. */
+struct ds_gdn_args {
+    float *o; size_t ldo, o_step;              /* o[t*ldo + j] */
+    float *S; size_t S_step;                   /* S[i*dv + j], read and written */
+    const float *q, *k; size_t ldk;            /* q[t*ldk + i]: unit length; q already times 1/sqrt(dk) */
+    const float *v; size_t ldv, v_step;        /* v[t*ldv + j] */
+    const float *g, *beta; size_t ldg, g_step; /* g[t*ldg] <= 0: natural log of the decay; beta[t*ldg] in [0, 1] */
+    int n, dk, dv;
+    int j0, j1;
+    int R;
+    int phase;                                 /* absolute position of token 0, modulo DS_GDN_CHUNK */
+    void *scratch;                             /* gdn_scratch(dk, dv) bytes, 64-byte aligned, contents undefined */
+};
+
+/* Chunkwise forms cut the token axis at absolute multiples of this, so that a state saved there and
+ * restored continues with the same bits. */
+enum { DS_GDN_CHUNK = 64 };
+
+/* Causal attention of `heads` query heads that share one kv head, tokens t0..t1-1 of a step whose
+ * token t stands at absolute position pos + t:
+ *     y = sigmoid(gate) * softmax(scale q.K) V      over positions 0..pos+t
+ *
+ * Key blocks lie on absolute multiples of DS_ATTN_BLOCK and the arithmetic of one query does not depend on
+ * its neighbours, so any split of a prompt gives the same bits. */
+struct ds_attn_args {
+    float *y; size_t ldy;                      /* y[t*ldy + a*hd + i] */
+    const float *q; size_t ldq, q_step;        /* q[t*ldq + a*q_step + i]; the gate lies hd further on */
+    const void *K, *V; size_t ldkv;            /* row of position p at element p*ldkv; f16 or f32 */
+    bool kv_f16;
+    int heads, hd;
+    float scale;
+    int64_t pos;
+    int t0, t1;
+    void *scratch;                             /* attn_scratch(hd, heads) bytes, 64-byte aligned, contents undefined */
+};
+
+enum { DS_ATTN_BLOCK = 64 };
 
 struct ds_kernels {
     /* y_i = x_i / sqrt(mean(x^2) + eps) * gain_i. y may be x. */
@@ -21,8 +69,8 @@ struct ds_kernels {
     void (*gated_norm)(float *y, const float *x, const float *z, const float *gain, int n, float eps);
 
     /* Causal depthwise conv and SiLU for channels [c0, c1) of n tokens:
-     *   f[t][c] = silu(sum_j w[c*K + j] * in[t - (K-1) + j][c]),  in = rows of u, before them rows of hist.
-     * u [n] rows ldu apart; hist [K-1][ldh] oldest first; f rows ldf apart. hist is not changed. */
+     *   f[t][c - c0] = silu(sum_j w[c*K + j] * in[t - (K-1) + j][c]),  in = rows of u, before them rows of hist.
+     * u [n] rows ldu apart; hist [K-1] rows ldh apart, oldest first, not changed; f rows ldf apart. */
     void (*conv_silu)(float *f, size_t ldf, const float *u, size_t ldu, const float *hist, size_t ldh, const float *w, int K, int n, int c0,
                       int c1);
 
@@ -32,35 +80,30 @@ struct ds_kernels {
     /* beta_h = sigmoid(b_h), g_h = A_h * softplus(a_h + dt_h), n values. softplus(x) = x above 20. g <= 0. */
     void (*gdn_gates)(float *g, float *beta, const float *a, const float *b, const float *A, const float *dt, int n);
 
-    /* Gated delta rule, one value head, columns [j0, j1) of dv, n tokens in order (see ops.gdn).
-     * q, k rows ldk apart (already normalised, q scaled), v rows ldv apart, g and beta ldg apart, o rows ldo apart.
-     * S [dk][dv], columns j0..j1 read and written. */
-    void (*gdn_seq)(float *o, size_t ldo, float *S, const float *q, const float *k, size_t ldk, const float *v, size_t ldv, const float *g,
-                    const float *beta, size_t ldg, int n, int dk, int dv, int j0, int j1);
-
-    /* The chunkwise form for one chunk of n <= 64 tokens, R value heads that share one key head. Head r uses
-     * v + r*v_step, g + r*g_step, beta + r*g_step, o + r*o_step, S + r*S_step (elements). scratch: gdn_chunk_scratch(dk, dv) bytes. */
-    void (*gdn_chunk)(float *o, size_t ldo, size_t o_step, float *S, size_t S_step, const float *q, const float *k, size_t ldk, const float *v,
-                      size_t ldv, size_t v_step, const float *g, const float *beta, size_t ldg, size_t g_step, int n, int dk, int dv, int R,
-                      void *scratch);
-    size_t (*gdn_chunk_scratch)(int dk, int dv);
+    /* Two forms of one function: token after token, and chunk after chunk. They agree to rounding. */
+    void (*gdn_seq)(const struct ds_gdn_args *a);
+    void (*gdn_chunk)(const struct ds_gdn_args *a);
+    size_t (*gdn_scratch)(int dk, int dv);     /* enough for either form and any n, R */
 
     /* Rotates the first n_rot values of one head: pairs (j, j + n_rot/2), cos/sin [n_rot/2] for its position. */
     void (*rope)(float *x, const float *cos, const float *sin, int n_rot);
 
-    /* Rows to and from the f16 cache. */
+    /* Rows to and from the f16 cache: round to nearest even; NaN stays NaN, infinities stay. */
     void (*f32_to_f16)(uint16_t *dst, const float *src, size_t n);
     void (*f16_to_f32)(float *dst, const uint16_t *src, size_t n);
 
-    /* Causal attention of `heads` query heads that share one kv head, queries t0..t1-1 of the step, whose absolute
-     * position is pos + t. q + t*ldq + a*q_step is query a of token t; its gate lies hd further on; y + t*ldy + a*hd the output:
-     *   y = sigmoid(gate) * softmax(scale q.K) V over positions 0..pos+t.
-     * K, V: rows of hd values ldkv elements apart, f16 (kv_f16) or f32. Key blocks lie on absolute multiples of 64, and one
-     * query's arithmetic does not depend on its neighbours, so any split of a prompt gives the same bits.
-     * scratch: attn_scratch(hd, heads) bytes. */
-    void (*attn)(float *y, size_t ldy, const float *q, size_t ldq, size_t q_step, const void *K, const void *V, size_t ldkv, bool kv_f16, int heads,
-                 int hd, float scale, int64_t pos, int t0, int t1, void *scratch);
+    void (*attn)(const struct ds_attn_args *a);
     size_t (*attn_scratch)(int hd, int heads);
+    int (*attn_tokens)(int heads);             /* a good t1 - t0 for one call; any other is as right */
+
+    /* One token's heads over positions [p0, p1) only: the unnormalised part of a long softmax, to be merged.
+     * For head a (a->t0 names the token; y, gate, pos, t1, scratch unused):
+     *   m[a] = max_p scale q.k_p,  l[a] = sum_p exp(s_p - m[a]),  acc[a*hd + i] = sum_p exp(s_p - m[a]) v_p[i]
+     * p1 > p0. Sums in another order than attn. */
+    void (*attn_part)(float *m, float *l, float *acc, const struct ds_attn_args *a, int64_t p0, int64_t p1);
+
+    /* y_i *= sigmoid(gate_i). */
+    void (*gate_mul)(float *y, const float *gate, int n);
 
     /* y_i += a * x_i. */
     void (*axpy)(float *y, float a, const float *x, int n);
