@@ -44,9 +44,13 @@ enum ds_use { DS_USE_VECTOR = 1, DS_USE_GEMM = 2, DS_USE_EMBED = 4 };
 struct ds_step {
     int n;                         /* tokens in this step, >= 1 */
     int64_t pos;                   /* absolute position of the first */
-    const int32_t *ids;            /* [n] */
+    const int32_t *ids;            /* [n]; NULL: a step of the head alone, on rows row0.. of the residual */
+    int row0;
     bool decode;                   /* one token of generation: a faster product with another summation order is allowed */
-    const void *timeline;          /* identifies the state buffers, so that a recorded submission can be replayed */
+    bool logits;                   /* the head runs */
+    unsigned skip;                 /* stages left out */
+    const void *timeline;          /* identifies the state buffers. Two steps equal in all but pos and ids' values issue the same ops on the
+                                    * same buffers, so a backend may replay a recorded submission */
 };
 
 struct ds_gdn_shape { int n_kh, n_vh, dk, dv, conv_k; float eps; };   /* channels = 2*n_kh*dk + n_vh*dv */

@@ -1,0 +1,28 @@
+/* Gated DeltaNet block: mixer of the layers that are not full attention.
+ *
+ *   u, z, b, a = W_qkv h, W_z h, W_beta h, W_alpha h        h = rms(x)
+ *   q, k, v    = split(silu(conv(u)));  q, k normalised per head
+ *   S <- e^g S + k (beta (v - (e^g S)'k))';  o = S'q          per value head, g = A softplus(a + dt), beta = sigmoid(b)
+ *   x <- x + W_out (rms(o) silu(z)) */
+#include "model/model.h"
+
+void ds_block_gdn(struct ds_forward *f, int layer, int n)
+{
+    const struct ds_layer *l = &f->m->layers[layer];
+    const struct ds_gdn_shape *sh = &f->m->hp.gdn;
+    struct ds_scratch *sc = f->sc;
+    struct ds_run *r = f->run;
+    const struct ds_product in[] = { ds_into(&l->qkv, sc->u), ds_into(&l->z, sc->z), ds_into(&l->beta, sc->b), ds_into(&l->alpha, sc->a) };
+    const struct ds_product out = ds_into(&l->ssm_out, sc->x);
+
+    ds_op_rms_norm(r, sc->h, sc->x, l->attn_norm, 0, n, f->m->hp.hidden, f->m->hp.eps);
+    ds_op_matmul(r, 4, in, sc->h, n, false);
+    if (f->skip & DS_SKIP_GDN) {
+        ds_op_copy_cols(r, DS_ST_GDN, sc->y_gdn, sc->z, n, sh->n_vh * sh->dv, sh->n_vh * sh->dv);
+    } else {
+        ds_op_gdn_prep(r, sc->prep, f->st->conv[layer], sc->u, sc->a, sc->b, l->conv, l->ssm_a, l->ssm_dt, sh, n);
+        ds_op_gdn(r, sc->o, f->st->S[layer], sc->prep, sh, n);
+        ds_op_gated_norm(r, sc->y_gdn, sc->o, sc->z, l->ssm_norm, sh, n);
+    }
+    ds_op_matmul(r, 1, &out, sc->y_gdn, n, true);
+}
