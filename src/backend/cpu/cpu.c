@@ -118,6 +118,7 @@ static void note_formats(struct ds_cpu *c, const struct ds_tensor *t)
         for (int decode = 0; decode < 2; decode++) c->formats |= 1u << c->g.act_fmt(&c->g, t->type, n, decode);
     size_t s = c->g.scratch_bytes(&c->g, t->type, (int)t->ne[0]);
     if (s > c->gemm_scratch) c->gemm_scratch = s;
+    if (t->n_dims == 3 && (int)t->ne[0] > c->expert_dim) c->expert_dim = (int)t->ne[0];
 }
 
 static struct ds_weight *weight_new(struct ds_backend *be, const struct ds_tensor *t, unsigned use, struct ds_err *e)

@@ -38,6 +38,7 @@ struct ds_cpu {
     struct ds_gemm_kernels g;
     unsigned formats;                      /* bit per enum ds_act_fmt that a bound weight reads */
     size_t gemm_scratch;                   /* largest scratch_bytes of the bound weights */
+    int expert_dim;                        /* largest input dim of the bound 3-D weights */
     struct { void *p; size_t cap; } *scratch;   /* [threads] */
     void *shared_matmul; size_t shared_matmul_bytes;   /* for ops_matmul.c */
     uint64_t *stamps; int stamps_cap;

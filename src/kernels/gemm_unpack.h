@@ -1,0 +1,278 @@
+/* From the file's blocks to one common form, so that each instruction set needs one product kernel
+ * and not one per storage type.
+ *
+ * A chunk is one block of the file (32 or 256 elements). Unpacked, element i of it is
+ *
+ *     w_i = scale[i / group] * q_i + min * m[i / mgroup]
+ *
+ * q signed 8-bit integers. `min` is absent for symmetric types; where the file has no integer m
+ * (Q4_1, Q5_1) it is 1. Sub-block scales of Q2_K and Q3_K are small enough to be multiplied into q
+ * exactly, which leaves one scale per 256. All products of f16 scales with integer sub-scales fit f32.
+ *
+ * Plain C that compilers vectorise well; included by every kernel file and compiled with its flags. */
+#ifndef DS_KERNELS_GEMM_UNPACK_H
+#define DS_KERNELS_GEMM_UNPACK_H
+
+#include "quant/blocks.h"
+#include "quant/type.h"
+
+#include <string.h>
+#if defined(__F16C__)
+#include <immintrin.h>
+#elif defined(__ARM_NEON)
+#include <arm_neon.h>
+#endif
+
+enum ds_min_kind { DS_MIN_NONE, DS_MIN_F32, DS_MIN_INT };
+
+/* What kernels must know of a type: constants that they specialise on. */
+struct ds_gemm_form {
+    uint16_t chunk;            /* elements of a block */
+    uint16_t xblock;           /* elements per activation scale: 32 (Q8_0) or 256 (Q8_K) */
+    uint16_t group;            /* elements per weight scale: 16, 32 or 256 */
+    uint16_t mgroup;           /* elements per min: 16 or 32; 0: none */
+    enum ds_min_kind min;
+    bool nonneg;               /* q >= 0 */
+};
+
+/* Form of a quantised type; chunk 0 for F32, F16, BF16. */
+static inline struct ds_gemm_form ds_gemm_form_of(enum ds_type_id id)
+{
+    switch (id) {
+    case DS_T_Q8_0: case DS_T_Q4_0: case DS_T_Q5_0: case DS_T_IQ4_NL: case DS_T_MXFP4:
+        return (struct ds_gemm_form){ 32, 32, 32, 0, DS_MIN_NONE, false };
+    case DS_T_Q4_1: case DS_T_Q5_1: return (struct ds_gemm_form){ 32, 32, 32, 32, DS_MIN_F32, true };
+    case DS_T_Q2_K: return (struct ds_gemm_form){ 256, 256, 256, 16, DS_MIN_INT, true };
+    case DS_T_Q3_K: return (struct ds_gemm_form){ 256, 256, 256, 0, DS_MIN_NONE, false };
+    case DS_T_Q4_K: case DS_T_Q5_K: return (struct ds_gemm_form){ 256, 256, 32, 32, DS_MIN_INT, true };
+    case DS_T_Q6_K: return (struct ds_gemm_form){ 256, 256, 16, 0, DS_MIN_NONE, false };
+    case DS_T_IQ4_XS: return (struct ds_gemm_form){ 256, 256, 32, 0, DS_MIN_NONE, false };
+    default: return (struct ds_gemm_form){ 0 };
+    }
+}
+
+/* Where one chunk goes. q has room for chunk bytes, scale for chunk/group, m for chunk/mgroup. */
+struct ds_chunk { int8_t *q; float *scale, *min; uint8_t *m; };
+
+static inline float ds_h2f(uint16_t h)
+{
+#if defined(__F16C__)
+    return _cvtsh_ss(h);
+#elif defined(__ARM_NEON)
+    float16_t v;
+    memcpy(&v, &h, 2);
+    return (float)v;
+#else
+    return ds_f16_to_f32(h);
+#endif
+}
+
+/* --- 32 elements, one scale ------------------------------------------------------------------- */
+
+static inline void ds_unpack_q8_0(const struct ds_chunk *c, const void *src)
+{
+    const struct ds_block_q8_0 *b = src;
+    c->scale[0] = ds_h2f(b->d);
+    memcpy(c->q, b->q, 32);
+}
+
+static inline void ds_nibbles_32(int8_t *q, const uint8_t *qs, int sub)
+{
+    for (int j = 0; j < 16; j++) {
+        q[j] = (int8_t)((qs[j] & 15) - sub);
+        q[j + 16] = (int8_t)((qs[j] >> 4) - sub);
+    }
+}
+
+/* Adds 16 to q_e where bit e of qh is set. */
+static inline void ds_fifth_bit_32(int8_t *q, uint32_t qh)
+{
+    for (int e = 0; e < 32; e++) q[e] = (int8_t)(q[e] + (int)((qh >> e) & 1) * 16);
+}
+
+static inline void ds_unpack_q4_0(const struct ds_chunk *c, const void *src)
+{
+    const struct ds_block_q4_0 *b = src;
+    c->scale[0] = ds_h2f(b->d);
+    ds_nibbles_32(c->q, b->qs, 8);
+}
+
+static inline void ds_unpack_q4_1(const struct ds_chunk *c, const void *src)
+{
+    const struct ds_block_q4_1 *b = src;
+    c->scale[0] = ds_h2f(b->d);
+    c->min[0] = ds_h2f(b->m);
+    ds_nibbles_32(c->q, b->qs, 0);
+}
+
+static inline void ds_unpack_q5_0(const struct ds_chunk *c, const void *src)
+{
+    const struct ds_block_q5_0 *b = src;
+    c->scale[0] = ds_h2f(b->d);
+    ds_nibbles_32(c->q, b->qs, 16);
+    ds_fifth_bit_32(c->q, b->qh);
+}
+
+static inline void ds_unpack_q5_1(const struct ds_chunk *c, const void *src)
+{
+    const struct ds_block_q5_1 *b = src;
+    c->scale[0] = ds_h2f(b->d);
+    c->min[0] = ds_h2f(b->m);
+    ds_nibbles_32(c->q, b->qs, 0);
+    ds_fifth_bit_32(c->q, b->qh);
+}
+
+/* q_j = table[lo], q_{j+16} = table[hi]: one byte shuffle where the machine has it. */
+static inline void ds_levels_32(int8_t *q, const uint8_t *qs, const int8_t table[16])
+{
+#if defined(__SSSE3__)
+    __m128i t = _mm_loadu_si128((const __m128i *)table), v = _mm_loadu_si128((const __m128i *)qs), low = _mm_set1_epi8(15);
+    _mm_storeu_si128((__m128i *)q, _mm_shuffle_epi8(t, _mm_and_si128(v, low)));
+    _mm_storeu_si128((__m128i *)(q + 16), _mm_shuffle_epi8(t, _mm_and_si128(_mm_srli_epi16(v, 4), low)));
+#elif defined(__aarch64__)
+    int8x16_t t = vld1q_s8(table);
+    uint8x16_t v = vld1q_u8(qs);
+    vst1q_s8(q, vqtbl1q_s8(t, vandq_u8(v, vdupq_n_u8(15))));
+    vst1q_s8(q + 16, vqtbl1q_s8(t, vshrq_n_u8(v, 4)));
+#else
+    for (int j = 0; j < 16; j++) {
+        q[j] = table[qs[j] & 15];
+        q[j + 16] = table[qs[j] >> 4];
+    }
+#endif
+}
+
+static inline void ds_unpack_iq4_nl(const struct ds_chunk *c, const void *src)
+{
+    static const int8_t table[16] = DS_IQ4_VALUES;
+    const struct ds_block_iq4_nl *b = src;
+    c->scale[0] = ds_h2f(b->d);
+    ds_levels_32(c->q, b->qs, table);
+}
+
+static inline void ds_unpack_mxfp4(const struct ds_chunk *c, const void *src)
+{
+    static const int8_t table[16] = DS_MXFP4_VALUES;
+    const struct ds_block_mxfp4 *b = src;
+    uint32_t bits = b->e < 2 ? 0x00200000u << b->e : (uint32_t)(b->e - 1) << 23;   /* 2^(e-128) */
+    memcpy(c->scale, &bits, 4);
+    ds_levels_32(c->q, b->qs, table);
+}
+
+/* --- 256 elements, sub-scales ------------------------------------------------------------------ */
+
+/* Scales and minima of Q4_K and Q5_K: eight pairs of six bits. */
+static inline void ds_k4_scales(const struct ds_chunk *c, const uint8_t s[12], float d, float dmin)
+{
+    for (int j = 0; j < 8; j++) {
+        int sc, m;
+        ds_k4_scale(s, j, &sc, &m);
+        c->scale[j] = d * (float)sc;
+        c->m[j] = (uint8_t)m;
+    }
+    c->min[0] = -dmin;
+}
+
+static inline void ds_unpack_q4_k(const struct ds_chunk *c, const void *src)
+{
+    const struct ds_block_q4_k *b = src;
+    ds_k4_scales(c, b->scales, ds_h2f(b->d), ds_h2f(b->dmin));
+    for (int i = 0; i < 4; i++)
+        for (int l = 0; l < 32; l++) {
+            c->q[64 * i + l] = (int8_t)(b->qs[32 * i + l] & 15);
+            c->q[64 * i + 32 + l] = (int8_t)(b->qs[32 * i + l] >> 4);
+        }
+}
+
+static inline void ds_unpack_q5_k(const struct ds_chunk *c, const void *src)
+{
+    const struct ds_block_q5_k *b = src;
+    ds_k4_scales(c, b->scales, ds_h2f(b->d), ds_h2f(b->dmin));
+    for (int i = 0; i < 4; i++)
+        for (int l = 0; l < 32; l++) {
+            uint8_t h = (uint8_t)(b->qh[l] >> (2 * i));
+            c->q[64 * i + l] = (int8_t)((b->qs[32 * i + l] & 15) | (h & 1) << 4);
+            c->q[64 * i + 32 + l] = (int8_t)((b->qs[32 * i + l] >> 4) | (h & 2) << 3);
+        }
+}
+
+static inline void ds_unpack_q6_k(const struct ds_chunk *c, const void *src)
+{
+    const struct ds_block_q6_k *b = src;
+    float d = ds_h2f(b->d);
+    for (int j = 0; j < 16; j++) c->scale[j] = d * (float)b->scales[j];
+    for (int n = 0; n < 2; n++)
+        for (int l = 0; l < 32; l++) {
+            uint8_t lo = b->ql[64 * n + l], hi = b->ql[64 * n + 32 + l], h = b->qh[32 * n + l];
+            int8_t *q = c->q + 128 * n + l;
+            q[0] = (int8_t)(((lo & 15) | (h & 3) << 4) - 32);
+            q[32] = (int8_t)(((hi & 15) | (h & 12) << 2) - 32);
+            q[64] = (int8_t)(((lo >> 4) | (h & 48)) - 32);
+            q[96] = (int8_t)(((hi >> 4) | (h & 192) >> 2) - 32);
+        }
+}
+
+/* q_i sc: 0..45. */
+static inline void ds_unpack_q2_k(const struct ds_chunk *c, const void *src)
+{
+    const struct ds_block_q2_k *b = src;
+    c->scale[0] = ds_h2f(b->d);
+    c->min[0] = -ds_h2f(b->dmin);
+    for (int j = 0; j < 16; j++) c->m[j] = b->scales[j] >> 4;
+    for (int n = 0; n < 2; n++)
+        for (int k = 0; k < 4; k++)
+            for (int s = 0; s < 2; s++) {
+                int sc = b->scales[8 * n + 2 * k + s] & 15, at = 32 * n + 16 * s;
+                for (int l = 0; l < 16; l++) c->q[128 * n + 32 * k + 16 * s + l] = (int8_t)(sc * ((b->qs[at + l] >> (2 * k)) & 3));
+            }
+}
+
+/* The product of a value in -4..3 and a sub-scale in -32..31 reaches +128; negated it fits int8. */
+static inline void ds_unpack_q3_k(const struct ds_chunk *c, const void *src)
+{
+    const struct ds_block_q3_k *b = src;
+    c->scale[0] = -ds_h2f(b->d);
+    for (int n = 0; n < 2; n++)
+        for (int k = 0; k < 4; k++)
+            for (int s = 0; s < 2; s++) {
+                int sc = ds_q3_scale(b->scales, 8 * n + 2 * k + s);
+                for (int l = 16 * s; l < 16 * s + 16; l++) {
+                    int q = ((b->qs[32 * n + l] >> (2 * k)) & 3) + ((b->hmask[l] >> (4 * n + k)) & 1) * 4 - 4;
+                    c->q[128 * n + 32 * k + l] = (int8_t)(-sc * q);
+                }
+            }
+}
+
+static inline void ds_unpack_iq4_xs(const struct ds_chunk *c, const void *src)
+{
+    static const int8_t table[16] = DS_IQ4_VALUES;
+    const struct ds_block_iq4_xs *b = src;
+    float d = ds_h2f(b->d);
+    for (int j = 0; j < 8; j++) {
+        c->scale[j] = d * (float)ds_iq4_xs_scale(b, j);
+        ds_levels_32(c->q + 32 * j, b->qs + 16 * j, table);
+    }
+}
+
+/* Unpacks one chunk of the given type. Called with a constant id it is that type's function alone. */
+static inline __attribute__((always_inline)) void ds_unpack(enum ds_type_id id, const struct ds_chunk *c, const void *src)
+{
+    switch (id) {
+    case DS_T_Q8_0: ds_unpack_q8_0(c, src); break;
+    case DS_T_Q4_0: ds_unpack_q4_0(c, src); break;
+    case DS_T_Q4_1: ds_unpack_q4_1(c, src); break;
+    case DS_T_Q5_0: ds_unpack_q5_0(c, src); break;
+    case DS_T_Q5_1: ds_unpack_q5_1(c, src); break;
+    case DS_T_IQ4_NL: ds_unpack_iq4_nl(c, src); break;
+    case DS_T_MXFP4: ds_unpack_mxfp4(c, src); break;
+    case DS_T_Q2_K: ds_unpack_q2_k(c, src); break;
+    case DS_T_Q3_K: ds_unpack_q3_k(c, src); break;
+    case DS_T_Q4_K: ds_unpack_q4_k(c, src); break;
+    case DS_T_Q5_K: ds_unpack_q5_k(c, src); break;
+    case DS_T_Q6_K: ds_unpack_q6_k(c, src); break;
+    case DS_T_IQ4_XS: ds_unpack_iq4_xs(c, src); break;
+    default: break;
+    }
+}
+
+#endif

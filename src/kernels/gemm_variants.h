@@ -1,0 +1,9 @@
+/* The variants of the weight products: each fills the entries of the table that it improves. */
+#ifndef DS_KERNELS_GEMM_VARIANTS_H
+#define DS_KERNELS_GEMM_VARIANTS_H
+
+#include "kernels/gemm.h"
+
+void ds_gemm_ref(struct ds_gemm_kernels *g);
+
+#endif
