@@ -69,7 +69,7 @@ SRC     := $(KERNEL_SRC) $(wildcard src/gguf/*.c src/token/*.c src/backend/*.c s
 TESTSRC := $(wildcard tests/unit/test_*.c tests/kernels/test_*.c tests/model/test_*.c)
 ifeq ($(CONF),arm64)      # no arm64 utf8proc without a foreign architecture in apt: the parts that need no text
 SRC     := $(KERNEL_SRC)
-TESTSRC := $(wildcard tests/kernels/test_*.c)
+TESTSRC := $(wildcard tests/kernels/test_*.c tests/unit/test_base_*.c tests/unit/test_quant*.c)
 LDLIBS  := -lm -lpthread
 endif
 

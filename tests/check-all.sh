@@ -12,13 +12,18 @@ JOBS=${JOBS:-2}
 logs=build/check
 fuzz_seconds=${FUZZ_SECONDS:-60}        # all fuzzers together
 
-build() { ${MAKE:-make} --no-print-directory -j"$JOBS" "$@"; }
-# Runs the test programs of a configuration: tests_of CONF [run.sh options] -- [programs; none: all that were built and the shell tests]
+build() { ${MAKE:-make} -s --no-print-directory -j"$JOBS" "$@"; }
+# tests_of CONF [options of run.sh] PROGRAM...
 tests_of() {
     conf=$1; shift
-    DS_BIN=build/$conf/bin DS_BUILD=build/$conf sh tests/run.sh "$@"
+    DS_BIN=$(bin_of "$conf") DS_BUILD=build/$conf sh tests/run.sh "$@"
 }
-programs() { conf=$1; shift; for d in "$@"; do ls tests/"$d"/test_*.c 2>/dev/null; done | sed "s|^|build/$conf/|; s|\.c\$||"; }
+bin_of() { if [ "$1" = release ]; then echo bin; else echo "build/$1/bin"; fi; }
+# programs CONF NAME...: where the test programs of that configuration lie; NAME like unit or unit/test_base
+programs() {
+    conf=$1; shift
+    for d in "$@"; do ls tests/"$d"/test_*.c tests/"$d"*.c 2>/dev/null; done | sed "s|^|build/$conf/|; s|\.c\$||"
+}
 
 # Another compiler, another reading of the language: no warning, same results.
 clang_build() {
@@ -78,23 +83,29 @@ no_profile() {
     tests_of noprof $(programs noprof unit model)
 }
 
+portable="kernels unit/test_base unit/test_quant"     # what the arm64 build holds: no text, no model
+
 # arm64 kernels against the reference: NEON alone, with dot products, with matrix products.
 arm64() {
     build CONF=arm64 WERROR=1 tests || return 1
+    status=0
     for cpu in cortex-a53 neoverse-n1 max; do
         echo "--- $cpu"
-        # shellcheck disable=SC2046
-        tests_of arm64 -t 900 -w "qemu-aarch64 -cpu $cpu" $(programs arm64 kernels) || return 1
+        # shellcheck disable=SC2046,SC2086
+        tests_of arm64 -t 900 -w "qemu-aarch64 -cpu $cpu" $(programs arm64 $portable) || status=1
     done
+    return $status
 }
 
 # The ordinary x86 build on processors without AVX2 and without AVX-512: an instruction above the baseline would end the program.
 old_x86() {
+    status=0
     for cpu in Nehalem max; do
         echo "--- $cpu"
-        # shellcheck disable=SC2046
-        DS_BIN=bin DS_BUILD=build/release sh tests/run.sh -t 900 -w "qemu-x86_64 -cpu $cpu" $(programs release kernels) || return 1
+        # shellcheck disable=SC2046,SC2086
+        tests_of release -t 900 -w "qemu-x86_64 -cpu $cpu" $(programs release $portable) || status=1
     done
+    return $status
 }
 
 # The witness at every instruction set level of this machine, on every small model.
