@@ -76,7 +76,9 @@ endif
 OBJ     := $(SRC:%.c=$(BUILD)/%.o)
 LIB     := $(BUILD)/libdeltascope.a
 TOOLLIB := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tools/common/*.c tools/cmd/*.c))
+ifneq (,$(wildcard src/engine/engine.c))
 TOOLS   := $(patsubst tools/%.c,$(BIN)/%,$(wildcard tools/*.c))
+endif
 TOOLOBJ := $(TOOLS:$(BIN)/%=$(BUILD)/tools/%.o)
 TESTS   := $(TESTSRC:%.c=$(BUILD)/%)
 SHTESTS := $(wildcard tests/sh/test_*.sh)
@@ -84,7 +86,7 @@ FUZZERS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
 
 # --- rules --------------------------------------------------------------------------------------------
 
-all: $(TOOLS)
+all: $(if $(TOOLS),$(TOOLS),$(LIB) $(TOOLLIB))
 tests: $(LIB) $(TESTS)
 fuzzers: $(FUZZERS)
 

@@ -36,6 +36,7 @@ may_use() {
         src/base/os_*.c:*) return 0 ;;
         src/base/cpu*.c:cpuid.h|src/base/cpu*.c:sys/auxv.h|src/base/cpu*.c:sys/sysctl.h) return 0 ;;
         src/base/*:immintrin.h|src/base/*:arm_neon.h) return 1 ;;
+        src/kernels/*.h:immintrin.h|src/kernels/*.h:arm_neon.h) return 0 ;;      # shared by the variants of each architecture
         src/kernels/x86/*:immintrin.h|src/kernels/arm/*:arm_neon.h|src/kernels/arm/*:arm_acle.h) return 0 ;;
         src/token/*:utf8proc.h) return 0 ;;
         src/backend/cuda/*|src/backend/metal/*) return 0 ;;

@@ -79,7 +79,7 @@ source_style() {
     find src include tools tests \( -name '*.c' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' -o -name '*.m' \) >"$TMP/files"
     while IFS= read -r f; do
         awk -v f="$f" '
-            length($0) > 150      { print f ":" FNR ": " length($0) " columns" }
+            length($0) > 160      { print f ":" FNR ": " length($0) " columns" }
             /\t/                  { print f ":" FNR ": a tab" }
             /[ \t\r]$/            { print f ":" FNR ": space at the end of the line" }
             /TODO|FIXME|XXX|#if 0/ { print f ":" FNR ": unfinished: " $0 }' "$f"
