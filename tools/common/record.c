@@ -1,6 +1,7 @@
 #include "common/record.h"
 
 #include "base/os.h"
+#include "common/member.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -63,41 +64,30 @@ void ds_provenance_end(struct ds_provenance *p)
     see_load(p);
 }
 
-static void member(struct ds_json_out *j, const char *key, const char *v)
-{
-    ds_jo_key(j, key);
-    ds_jo_str(j, v && *v ? v : NULL);
-}
-
 void ds_provenance_json(struct ds_json_out *j, const struct ds_provenance *p)
 {
-    ds_jo_key(j, "machine");
-    ds_jo_obj(j);
-    member(j, "cpu", p->cpu);
-    ds_jo_key(j, "cores");
-    ds_jo_int(j, p->cores);
-    ds_jo_key(j, "threads");
-    ds_jo_int(j, p->threads);
-    member(j, "isa", p->isa);
-    member(j, "gpu", p->gpu);
+    ds_jm_obj(j, "machine");
+    ds_jm_text(j, "cpu", p->cpu);
+    ds_jm_int(j, "cores", p->cores);
+    ds_jm_int(j, "threads", p->threads);
+    ds_jm_text(j, "isa", p->isa);
+    ds_jm_text(j, "gpu", p->gpu);
     ds_jo_obj_end(j);
-    member(j, "backend", p->backend);
-    member(j, "placement", p->placement);
-    member(j, "kv", p->kv);
-    member(j, "gdn", p->gdn);
-    member(j, "commit", p->commit);
-    member(j, "model", p->model);
-    member(j, "model_hash", p->hash);
-    member(j, "command", p->command);
-    member(j, "date", p->date);
-    ds_jo_key(j, "clock");
-    ds_jo_obj(j);
-    member(j, "before", p->clock_before);
-    member(j, "after", p->clock_after);
+    ds_jm_text(j, "backend", p->backend);
+    ds_jm_text(j, "placement", p->placement);
+    ds_jm_text(j, "kv", p->kv);
+    ds_jm_text(j, "gdn", p->gdn);
+    ds_jm_text(j, "commit", p->commit);
+    ds_jm_text(j, "model", p->model);
+    ds_jm_text(j, "model_hash", p->hash);
+    ds_jm_text(j, "command", p->command);
+    ds_jm_text(j, "date", p->date);
+    ds_jm_obj(j, "clock");
+    ds_jm_text(j, "before", p->clock_before);
+    ds_jm_text(j, "after", p->clock_after);
     ds_jo_obj_end(j);
-    ds_jo_key(j, "busy");
-    ds_jo_bool(j, p->busy);
-    member(j, "busy_why", p->busy_why);
+    ds_jm_bool(j, "busy", p->busy);
+    ds_jm_text(j, "busy_why", p->busy_why);
 }
 
 const char *const *ds_provenance_required(void)

@@ -1,0 +1,113 @@
+#include "common/report.h"
+
+#include "common/rig.h"
+#include "common/table.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool starts(const char *s, const char *with) { return !strncmp(s, with, strlen(with)); }
+
+double ds_kernel_peak(const struct ds_peaks *pk, const char *kernel)
+{
+    /* bf16 products with bf16 instructions run above the f32 peak and below the integer one. */
+    bool bf16_unit = starts(kernel, "bf16") && strstr(kernel + 4, "bf16");
+    bool is_float = starts(kernel, "f32") || starts(kernel, "f16") || starts(kernel, "bf16");
+    return is_float && !bf16_unit ? pk->f32_gflops : pk->int8_gops;
+}
+
+double ds_bound_ms(double gflop, double gb, double peak_gflops, double gbs)
+{
+    double by_flop = peak_gflops > 0 ? gflop / peak_gflops : 0, by_bytes = gbs > 0 ? gb / gbs : 0;
+    return 1e3 * (by_flop > by_bytes ? by_flop : by_bytes);
+}
+
+static double class_bound(const struct ds_class_time *c, const struct ds_peaks *pk)
+{
+    return ds_bound_ms(c->gflop, c->gb, ds_kernel_peak(pk, c->kernel), pk->read_gbs);
+}
+
+double ds_stage_bound_ms(const struct ds_profile *p, const struct ds_peaks *pk, enum ds_stage st)
+{
+    double sum = 0;
+    if (st != DS_ST_GEMM) return ds_bound_ms(p->stage_gflop[st], p->stage_gb[st], pk->f32_gflops, pk->copy_gbs);
+    for (int i = 0; i < p->n_classes; i++) sum += class_bound(&p->classes[i], pk);
+    return sum;
+}
+
+double ds_peak_share(const struct ds_profile *p, const struct ds_peaks *pk, double wall_ms)
+{
+    double ms = 0;
+    for (int i = 0; i < p->n_classes; i++) ms += ds_bound_ms(p->classes[i].gflop, 0, ds_kernel_peak(pk, p->classes[i].kernel), 0);
+    return wall_ms > 0 ? ms / wall_ms : 0;
+}
+
+ds_status ds_check_rates(const struct ds_profile *p, const struct ds_peaks *pk, struct ds_err *e)
+{
+    double gemm = p->stage_ms[DS_ST_GEMM], least = 0;
+    for (int i = 0; i < p->n_classes; i++) least += ds_bound_ms(p->classes[i].gflop, 0, ds_kernel_peak(pk, p->classes[i].kernel), 0);
+    if (least <= gemm) return DS_OK;
+    return ds_fail(e, DS_EIO, "P=%d: the weight products took %.3f ms where this machine's own measured peak needs %.3f ms: "
+                   "that is an error of measurement, not a result (did the load or the clock change?)", p->P, gemm, least);
+}
+
+/* --- the table ---------------------------------------------------------------------------------- */
+
+struct row { const char *name, *kernel; double ms, gflop, gb, bound; };
+
+static void add_row(struct ds_table *t, const struct row *r, double wall)
+{
+    ds_table_cell(t, "%s", r->name);
+    ds_table_cell(t, "%.2f", r->ms);
+    ds_table_cell(t, "%.1f %%", wall > 0 ? 100 * r->ms / wall : 0);
+    ds_table_cell(t, "%.3f", r->gflop);
+    ds_table_cell(t, "%.4f", r->gb);
+    if (r->ms > 0) {
+        ds_table_cell(t, "%.1f", 1e3 * r->gflop / r->ms);
+        ds_table_cell(t, "%.1f", 1e3 * r->gb / r->ms);
+    } else {
+        ds_table_cell(t, "-");
+        ds_table_cell(t, "-");
+    }
+    ds_table_cell(t, "%.2f", r->bound);
+    if (r->bound > 0 && r->ms > 0) ds_table_cell(t, "%.2f", r->ms / r->bound);
+    else ds_table_cell(t, "-");
+    ds_table_cell(t, "%s", r->kernel ? r->kernel : "");
+    ds_table_end_row(t);
+}
+
+static void stage_rows(struct ds_table *t, const struct ds_profile *p, const struct ds_peaks *pk)
+{
+    for (int s = 0; s < DS_ST_COUNT; s++) {
+        char name[48];
+        snprintf(name, sizeof name, "%s%s", s == DS_ST_QKNORM ? "  of which " : "", ds_stage_names[s]);
+        struct row r = { name, NULL, p->stage_ms[s], p->stage_gflop[s], p->stage_gb[s], ds_stage_bound_ms(p, pk, s) };
+        add_row(t, &r, p->total_ms);
+        for (int i = 0; s == DS_ST_GEMM && i < p->n_classes; i++) {
+            const struct ds_class_time *c = &p->classes[i];
+            snprintf(name, sizeof name, "  %s", c->cls);
+            add_row(t, &(struct row){ name, c->kernel, c->ms, c->gflop, c->gb, class_bound(c, pk) }, p->total_ms);
+        }
+    }
+}
+
+void ds_report_profile(struct ds_bytes *b, const struct ds_profile *p, const struct ds_peaks *pk, const ds_engine *g, unsigned skip)
+{
+    struct ds_table t;
+    static const char *const head[] = { "stage", "ms", "share", "GFLOP", "GB", "GFLOP/s", "GB/s", "bound ms", "x bound", "kernel" };
+    double sum = 0;
+    ds_bytes_printf(b, "%sprefill of %d tokens on %s, placement %s; mode: %s\n", skip ? "TIMING ONLY (" : "", p->P, ds_engine_backend(g),
+                    ds_engine_placement(g), p->mode == DS_PROF_DRAIN ? "drain (waits after each stage: no overlap)"
+                                                                     : "time stamps at stage borders (no added waiting)");
+    if (skip) ds_bytes_printf(b, "%s left out): the output is no model answer\n", ds_skip_words(skip));
+    ds_table_init(&t, "lrrrrrrrrl");
+    for (size_t i = 0; i < sizeof head / sizeof *head; i++) ds_table_cell(&t, "%s", head[i]);
+    stage_rows(&t, p, pk);
+    ds_table_text(b, &t);
+    ds_table_free(&t);
+    for (int s = 0; s < DS_ST_COUNT; s++) sum += s == DS_ST_QKNORM ? 0 : p->stage_ms[s];
+    ds_bytes_printf(b, "wall %.2f ms, sum of stages %.2f ms (%.1f %%)\n", p->total_ms, sum, p->total_ms > 0 ? 100 * sum / p->total_ms : 0);
+    ds_bytes_printf(b, "bound: this machine's measured peaks (int8 %.0f GOP/s, f32 %.0f GFLOP/s, read %.1f GB/s, copy %.1f GB/s); a stage that\n"
+                    "works in cache can beat its copy bound. fused: residual adds run inside the products before them (gemm+roundtrip).\n",
+                    pk->int8_gops, pk->f32_gflops, pk->read_gbs, pk->copy_gbs);
+}
