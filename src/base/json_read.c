@@ -88,15 +88,6 @@ static bool hex4(struct parser *s, unsigned *out)
     return true;
 }
 
-static size_t put_utf8(char *d, unsigned c)
-{
-    size_t n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
-    static const unsigned char lead[] = { 0, 0, 0xc0, 0xe0, 0xf0 };
-    for (size_t i = n - 1; i > 0; i--, c >>= 6) d[i] = (char)(0x80 | (c & 63));
-    d[0] = (char)(lead[n] | c);
-    return n;
-}
-
 /* After "\u". A pair of surrogates is one character, a lone one is U+FFFD. */
 static bool unicode_escape(struct parser *s, unsigned *c)
 {
@@ -145,7 +136,7 @@ static bool string(struct parser *s, char **out, size_t *out_n)
             unsigned code;
             s->p += 2;
             if (!unicode_escape(s, &code)) return false;
-            n += put_utf8(d + n, code);
+            n += ds_utf8_put(d + n, code);
         } else {
             return bad(s, "unknown escape in a string");
         }

@@ -4,6 +4,7 @@
 
 #include "base/err.h"
 #include "gguf/gguf.h"
+#include "token/chat.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,7 +24,8 @@ int ds_tokenizer_n(const struct ds_tokenizer *t);
 size_t ds_tokenizer_bytes(const struct ds_tokenizer *t, int32_t id, const char **p);    /* decoded bytes of an id */
 const char *ds_tokenizer_piece(const struct ds_tokenizer *t, int32_t id);               /* vocabulary spelling */
 bool ds_tokenizer_is_end(const struct ds_tokenizer *t, int32_t id);
-bool ds_tokenizer_is_padding(const struct ds_tokenizer *t, int32_t id);                 /* type 5 (unused): never sampled */
+bool ds_tokenizer_is_padding(const struct ds_tokenizer *t, int32_t id);                 /* type 5 (unused) or out of range: never sampled */
 int32_t ds_tokenizer_find(const struct ds_tokenizer *t, const char *piece);             /* id of a vocabulary spelling, -1 */
+enum ds_chat_template ds_tokenizer_chat(const struct ds_tokenizer *t);                  /* by tokenizer.chat_template */
 
 #endif

@@ -1,0 +1,38 @@
+/* Byte-pair merges: the bytes of one piece -> ids. */
+#ifndef DS_TOKEN_BPE_H
+#define DS_TOKEN_BPE_H
+
+#include "token/table.h"
+#include "token/vocab.h"
+
+struct ds_bpe {
+    const struct ds_vocab *v;
+    struct ds_table merges;    /* left id << 32 | right id -> rank */
+    int32_t *result;           /* [rank] id of the merged pair */
+    int32_t byte_id[256];      /* symbol each byte starts as */
+};
+
+/* Reads tokenizer.ggml.merges; v must outlive b. Fails on a byte without a symbol, on a merge that
+ * is not two spellings with one space between, and on one whose parts or result are no ordinary
+ * tokens. Of equal merges the first counts. */
+ds_status ds_bpe_init(struct ds_bpe *b, const struct ds_vocab *v, const struct ds_gguf *g, struct ds_err *e);
+void ds_bpe_free(struct ds_bpe *b);                  /* accepts a zeroed struct */
+
+struct ds_ids_out { int32_t *p; size_t n, cap; };    /* grows by doubling */
+bool ds_ids_push(struct ds_ids_out *o, int32_t id);  /* false: no memory */
+
+/* Work space of one encoding; zero it before, free it after. */
+struct ds_bpe_work {
+    int32_t *sym;
+    uint32_t *rank;
+    size_t cap;
+    uint64_t *heap;
+    size_t n_heap, heap_cap;
+};
+void ds_bpe_work_free(struct ds_bpe_work *w);
+
+/* Appends the ids of one piece of n bytes, n < 2^32: again and again the adjacent pair of lowest
+ * rank, leftmost of equals, is merged. O(n log n). False: no memory. */
+bool ds_bpe_piece(const struct ds_bpe *b, struct ds_bpe_work *w, const char *piece, size_t n, struct ds_ids_out *out);
+
+#endif
