@@ -7,6 +7,7 @@
 #define DELTASCOPE_H
 
 #include "base/err.h"
+#include "base/peaks.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -198,7 +199,6 @@ ds_status ds_check(const struct ds_options *o, const char *oracle, struct ds_che
 void ds_check_report_free(struct ds_check_report *r);
 
 /* Measured peaks of this machine with this engine's threads and ISA (about 0.3 s; kept after the first call). */
-struct ds_peaks { double int8_gops, f32_gflops, read_gbs, copy_gbs; };
 const struct ds_peaks *ds_engine_peaks(ds_engine *g);
 
 #endif

@@ -15,6 +15,7 @@
 #define DS_BACKEND_BACKEND_H
 
 #include "base/err.h"
+#include "base/peaks.h"
 #include "gguf/gguf.h"
 
 #include <stdbool.h>
@@ -68,6 +69,8 @@ struct ds_sizes {
 struct ds_ops {
     /* --- life --- */
     void (*free)(struct ds_backend *be);
+    void (*peaks)(struct ds_backend *be, struct ds_peaks *p);                                             /* measures; about 0.3 s */
+    uint64_t (*mem_available)(struct ds_backend *be);                                                     /* bytes that buffers may still take */
 
     /* Takes all memory that steps of these sizes need beyond buffers and weights (thread scratch, library
      * workspaces). Called once, after the weights and before the first step. */
@@ -178,6 +181,8 @@ struct ds_backend {
     const char *placement;         /* "full", or "gemm" for a split */
     const char *gdn_form;          /* "seq" or "chunk": how prefill runs the recurrence */
     bool grouped;                  /* matmul takes whole groups */
+    double cosine_limit;           /* least cosine of logits against the template for float weights */
+    double cache_limit;            /* largest |difference| of caches relative to their norm */
     struct ds_step step;           /* of the step in progress; set by begin */
 };
 

@@ -5,6 +5,7 @@
 #include "base/cpu.h"
 #include "base/os.h"
 #include "backend/cpu/open.h"
+#include "kernels/peaks.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -233,8 +234,16 @@ static void free_backend(struct ds_backend *be)
     free(c);
 }
 
+static void peaks(struct ds_backend *be, struct ds_peaks *p) { ds_measure_peaks(ds_cpu_of(be)->pool, ds_cpu_of(be)->isa, p); }
+
+static uint64_t mem_available(struct ds_backend *be)
+{
+    (void)be;
+    return ds_mem_available();
+}
+
 static const struct ds_ops cpu_ops = {
-    .free = free_backend, .reserve = reserve, .own_bytes = own_bytes,
+    .free = free_backend, .peaks = peaks, .mem_available = mem_available, .reserve = reserve, .own_bytes = own_bytes,
     .buf_new = buf_new, .buf_free = buf_free, .buf_bytes = buf_bytes, .buf_read = buf_read, .buf_write = buf_write,
     .buf_get = buf_get, .buf_set = buf_set, .buf_map = buf_map, .elem_bytes = elem_bytes,
     .weight_new = weight_new, .weight_free = weight_free, .weight_extra_bytes = weight_extra_bytes, .kernel_name = ds_cpu_kernel_name,
@@ -257,6 +266,8 @@ struct ds_backend *ds_cpu_open(const struct ds_backend_options *o, struct ds_err
     c->be.ops = &cpu_ops;
     c->be.name = "cpu";
     c->be.placement = "full";
+    c->be.cosine_limit = 0.999999;
+    c->be.cache_limit = 1e-5;
     c->threads = o->threads;
     c->isa = o->isa;
     c->kv_f16 = !o->kv || strcmp(o->kv, "f32") != 0;

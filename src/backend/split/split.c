@@ -104,6 +104,9 @@ static size_t elem_bytes(struct ds_backend *be, enum ds_buf_kind kind)
     return s->host->ops->elem_bytes(s->host, kind);
 }
 
+static void peaks(struct ds_backend *be, struct ds_peaks *p) { split_of(be)->dev->ops->peaks(split_of(be)->dev, p); }
+static uint64_t mem_available(struct ds_backend *be) { return split_of(be)->host->ops->mem_available(split_of(be)->host); }
+
 static ds_status reserve(struct ds_backend *be, const struct ds_sizes *sz, struct ds_err *e)
 {
     struct ds_split *s = split_of(be);
@@ -348,7 +351,7 @@ static void copy_cols(struct ds_backend *be, struct ds_buf *act, const struct ds
 }
 
 static const struct ds_ops split_ops = {
-    .free = free_backend, .reserve = reserve, .own_bytes = own_bytes,
+    .free = free_backend, .peaks = peaks, .mem_available = mem_available, .reserve = reserve, .own_bytes = own_bytes,
     .buf_new = buf_new, .buf_free = buf_free, .buf_bytes = buf_bytes, .buf_read = buf_read, .buf_write = buf_write,
     .buf_get = buf_get, .buf_set = buf_set, .buf_map = buf_map, .elem_bytes = elem_bytes,
     .weight_new = weight_new, .weight_free = weight_free, .weight_extra_bytes = weight_extra_bytes, .kernel_name = kernel_name,
@@ -371,6 +374,8 @@ struct ds_backend *ds_split_new(struct ds_backend *host, struct ds_backend *devi
     s->be.name = device->name;
     s->be.placement = "gemm";
     s->be.gdn_form = host->gdn_form;
+    s->be.cosine_limit = device->cosine_limit;
+    s->be.cache_limit = device->cache_limit;
     s->host = host;
     s->dev = device;
     return &s->be;

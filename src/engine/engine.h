@@ -1,0 +1,39 @@
+/* Internals shared by the files that implement include/deltascope.h. */
+#ifndef DS_ENGINE_ENGINE_H
+#define DS_ENGINE_ENGINE_H
+
+#include "deltascope.h"
+#include "gguf/gguf.h"
+#include "model/model.h"
+#include "token/token.h"
+
+#define DS_DEFAULT_UBATCH 512
+
+struct ds_engine {
+    struct ds_gguf *gguf;
+    struct ds_backend *be;
+    struct ds_model model;
+    struct ds_tokenizer *tok;      /* NULL: the model has none */
+    struct ds_scratch scratch;     /* one step at a time, whatever session it belongs to */
+    struct ds_run run;
+    struct ds_model_info info;
+    struct ds_peaks peaks;
+    bool peaks_known;
+    int threads, ubatch;
+    unsigned isa;
+    bool kv_f16;
+};
+
+struct ds_session {
+    struct ds_engine *g;
+    struct ds_state st;
+    struct ds_prof prof;
+    int32_t *tokens; int64_t cap_tokens;
+    float *logits;                 /* [n_vocab] of the last token */
+    bool has_logits;
+    float *rows; size_t rows_n, rows_cap;   /* [rows_n][n_vocab] after DS_ROWS_ALL */
+    unsigned skip;
+    bool timing_only, profiled, failed;
+};
+
+#endif
