@@ -3,7 +3,7 @@
 #define DS_TESTS_MODEL_FIXTURE_H
 
 #include "deltascope.h"
-#include "harness.h"
+#include "../harness.h"
 
 #include <math.h>
 #include <stdlib.h>
