@@ -76,7 +76,7 @@ endif
 OBJ     := $(SRC:%.c=$(BUILD)/%.o)
 LIB     := $(BUILD)/libdeltascope.a
 TOOLLIB := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tools/common/*.c tools/cmd/*.c))
-ifneq (,$(wildcard src/engine/engine.c))
+ifeq (5,$(words $(wildcard src/engine/engine.c src/engine/text.c tools/cmd/cmd_run.c tools/cmd/cmd_tokenize.c tools/cmd/cmd_ladder.c)))
 TOOLS   := $(patsubst tools/%.c,$(BIN)/%,$(wildcard tools/*.c))
 endif
 TOOLOBJ := $(TOOLS:$(BIN)/%=$(BUILD)/tools/%.o)
