@@ -34,8 +34,7 @@ int main(int argc, char **argv)
     if (!lean) return ds_cli_usage(s.prog, "-lean=false: weights are never widened here, so there is no other way to run");
     if (metal && o->backend) return ds_cli_usage(s.prog, "-metal and -backend '%s' exclude each other", o->backend);
     if (metal) o->backend = "metal";
-    if (!o->model && !(o->model = ds_default_model()))
-        return ds_cli_usage(s.prog, "no -gguf, and no models/tales-q8_0.gguf beside the program's folder or in the working directory");
+    if (!o->model) o->model = ds_default_model();
     if (decode_steps || decode_reps) {
         if (s.common.skip) return ds_cli_usage(s.prog, "decoding needs filled caches, and a skipped stage leaves them unfilled");
         s.decode = decode_steps ? decode_steps : 32;

@@ -27,6 +27,7 @@ void ds_map_dontneed(const struct ds_map *m, size_t off, size_t len);
 /* Folder of the running executable, without a trailing slash. False when unknown. */
 bool ds_exe_dir(char *dst, size_t n);
 bool ds_file_exists(const char *path);
+ds_status ds_dir_make(const char *path, struct ds_err *e);    /* one level; an existing folder is fine */
 
 /* --- memory --- */
 

@@ -125,6 +125,13 @@ bool ds_file_exists(const char *path)
     return access(path, F_OK) == 0;
 }
 
+ds_status ds_dir_make(const char *path, struct ds_err *e)
+{
+    struct stat st;
+    if (!mkdir(path, 0777) || (errno == EEXIST && !stat(path, &st) && S_ISDIR(st.st_mode))) return DS_OK;
+    return ds_fail(e, DS_EIO, "%s: the folder cannot be made: %s", path, strerror(errno));
+}
+
 /* --- memory --- */
 
 static const size_t MAP_FROM = 1u << 20;

@@ -269,8 +269,7 @@ static int choose_model(const struct ds_cli *c)
         if (!*names) return ds_cli_usage(c->prog, "--like '%s': no such geometry (see --help)", s->like);
         if (!s->type) e->synth.type = "q8_0";
     }
-    if ((c->groups & DS_GROUP_MODEL) && !s->like && !e->model && !(e->model = ds_default_model()))
-        return ds_cli_usage(c->prog, "no -m, and no " DEFAULT_MODEL " beside the program's folder or in the working directory");
+    if ((c->groups & DS_GROUP_MODEL) && !s->like && !e->model) e->model = ds_default_model();
     return DS_CLI_GO;
 }
 

@@ -35,7 +35,7 @@ struct ds_opt {
 };
 
 enum ds_opt_group {
-    DS_GROUP_MODEL  = 1,            /* -m */
+    DS_GROUP_MODEL  = 1,            /* -m, or the model that ships */
     DS_GROUP_SYNTH  = 2,            /* --like --type --layers --vocab --seed */
     DS_GROUP_ENGINE = 4,            /* --backend --placement --threads --isa --ubatch --ctx --kv --gdn */
     DS_GROUP_PROF   = 8,            /* --profile --skip and the environment names of both */
@@ -43,7 +43,7 @@ enum ds_opt_group {
 };
 
 struct ds_common {
-    struct ds_options engine;       /* model filled in with the default when none is named */
+    struct ds_options engine;       /* model: the default when none is named; NULL when there is none either */
     enum ds_prof_mode profile;
     unsigned skip;                  /* enum ds_skip bits */
 };

@@ -23,6 +23,8 @@ ds_status ds_tool_open(ds_engine **g, const struct ds_options *o, struct ds_err 
 {
     struct ds_progress p;
     struct ds_options with = *o;
+    if (!o->model && !o->synth.like)
+        return ds_fail(e, DS_EARG, "no model is named, and none lies in ../models beside the program's folder or in ./models");
     ds_progress_start(&p, o->synth.like ? "making weights" : "loading", DS_PROGRESS_BYTES);
     with.progress = loading;
     with.progress_ctx = &p;
