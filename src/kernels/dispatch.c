@@ -1,4 +1,6 @@
 #include "kernels/kernels.h"
+
+#include "base/cpu.h"
 #include "kernels/kernels_variants.h"
 
 void ds_kernels_init(struct ds_kernels *k, unsigned isa)
@@ -22,6 +24,13 @@ void ds_kernels_init(struct ds_kernels *k, unsigned isa)
         .attn_part = ds_attn_part_ref,
         .gate_mul = ds_gate_mul_ref,
         .axpy = ds_axpy_ref,
+        .fma_peak = ds_fma_peak_ref,
     };
+#if defined(__x86_64__)
+    if (isa & DS_CPU_AVX2) ds_kernels_avx2(k);
+    if (isa & DS_CPU_AVX512) ds_kernels_avx512(k);
+#elif defined(__aarch64__)
+    if (isa & DS_CPU_NEON) ds_kernels_neon(k);
+#endif
     (void)isa;
 }

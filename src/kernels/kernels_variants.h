@@ -12,6 +12,7 @@ void ds_l2_norm_ref(float *x, int n, float eps, float scale);
 void ds_swiglu_ref(float *act, const float *gate, const float *up, int n);
 void ds_gate_mul_ref(float *y, const float *gate, int n);
 void ds_axpy_ref(float *y, float a, const float *x, int n);
+double ds_fma_peak_ref(float *sink, int rounds);
 void ds_gdn_gates_ref(float *g, float *beta, const float *a, const float *b, const float *A, const float *dt, int n);
 
 void ds_conv_silu_ref(float *f, size_t ldf, const float *u, size_t ldu, const float *hist, size_t ldh, const float *w, int K, int n, int c0,
@@ -29,6 +30,11 @@ void ds_attn_ref(const struct ds_attn_args *a);
 size_t ds_attn_scratch_ref(int hd, int heads);
 int ds_attn_tokens_ref(int heads);
 void ds_attn_part_ref(float *m, float *l, float *acc, const struct ds_attn_args *a, int64_t p0, int64_t p1);
+
+/* Each replaces the entries that it has. */
+void ds_kernels_avx2(struct ds_kernels *k);
+void ds_kernels_avx512(struct ds_kernels *k);
+void ds_kernels_neon(struct ds_kernels *k);
 
 /* Scalar functions, in the forms that form only exponentials of non-positive numbers. */
 float ds_sigmoid(float x);

@@ -38,7 +38,7 @@ static float dot(const float *x, const float *y, int n)
     return s;
 }
 
-/* One chunk of C tokens, one head. A, P, N and c are scratch:
+/* One chunk of C tokens, one head. A, P and N are scratch:
  *   c_i = sum_{t<=i} g_t          D_ij = exp(c_i - c_j)
  *   A_ij = beta_i (k_i.k_j) D_ij  j < i        P_ij = (q_i.k_j) D_ij  j <= i
  *   (I + A) N = diag(beta) (V - diag(exp c) K S0)
@@ -46,14 +46,15 @@ static float dot(const float *x, const float *y, int n)
  *   S1 = exp(c_last) S0 + sum_j exp(c_last - c_j) k_j N_j' */
 static void chunk_head(const struct ds_gdn_args *a, int t0, int C, float *o, float *S, const float *v, const float *g, const float *beta)
 {
-    float (*A)[DS_GDN_CHUNK] = a->scratch, (*P)[DS_GDN_CHUNK] = A + DS_GDN_CHUNK, *c = P[DS_GDN_CHUNK], *N = c + DS_GDN_CHUNK;
+    float (*A)[DS_GDN_CHUNK] = a->scratch, (*P)[DS_GDN_CHUNK] = A + DS_GDN_CHUNK, *N = P[DS_GDN_CHUNK];
+    double c[DS_GDN_CHUNK];        /* in f32 the difference of two large sums would be off after one token of g = -200 */
     const float *q = a->q + (size_t)t0 * a->ldk, *k = a->k + (size_t)t0 * a->ldk;
     size_t dv = (size_t)a->dv;
 
     for (int i = 0; i < C; i++) {
-        c[i] = (i ? c[i - 1] : 0.0f) + g[(size_t)(t0 + i) * a->ldg];
+        c[i] = (i ? c[i - 1] : 0) + g[(size_t)(t0 + i) * a->ldg];
         for (int j = 0; j <= i; j++) {
-            float D = i == j ? 1.0f : expf(c[i] - c[j]);
+            float D = expf((float)(c[i] - c[j]));
             A[i][j] = beta[(size_t)(t0 + i) * a->ldg] * dot(k + (size_t)i * a->ldk, k + (size_t)j * a->ldk, a->dk) * D;
             P[i][j] = dot(q + (size_t)i * a->ldk, k + (size_t)j * a->ldk, a->dk) * D;
         }
@@ -61,7 +62,7 @@ static void chunk_head(const struct ds_gdn_args *a, int t0, int C, float *o, flo
     for (int x = a->j0; x < a->j1; x++) {
         float *s = S + x;
         for (int i = 0; i < C; i++) {
-            float m = 0, out = 0, e = expf(c[i]);
+            float m = 0, out = 0, e = expf((float)c[i]);
             for (int d = 0; d < a->dk; d++) {
                 m += k[(size_t)i * a->ldk + (size_t)d] * s[(size_t)d * dv];
                 out += q[(size_t)i * a->ldk + (size_t)d] * s[(size_t)d * dv];
@@ -73,8 +74,8 @@ static void chunk_head(const struct ds_gdn_args *a, int t0, int C, float *o, flo
             o[(size_t)(t0 + i) * a->ldo + (size_t)x] = out;
         }
         for (int d = 0; d < a->dk; d++) {
-            float sum = expf(c[C - 1]) * s[(size_t)d * dv];
-            for (int j = 0; j < C; j++) sum += expf(c[C - 1] - c[j]) * k[(size_t)j * a->ldk + (size_t)d] * N[j];
+            float sum = expf((float)c[C - 1]) * s[(size_t)d * dv];
+            for (int j = 0; j < C; j++) sum += expf((float)(c[C - 1] - c[j])) * k[(size_t)j * a->ldk + (size_t)d] * N[j];
             s[(size_t)d * dv] = sum;
         }
     }
@@ -94,5 +95,5 @@ void ds_gdn_chunk_ref(const struct ds_gdn_args *a)
 size_t ds_gdn_scratch_ref(int dk, int dv)
 {
     (void)dk, (void)dv;
-    return sizeof(float) * (2 * DS_GDN_CHUNK * DS_GDN_CHUNK + 2 * DS_GDN_CHUNK);
+    return sizeof(float) * (2 * DS_GDN_CHUNK + 1) * DS_GDN_CHUNK;
 }
