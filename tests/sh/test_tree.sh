@@ -87,6 +87,19 @@ source_style() {
     if [ -s "$TMP/found" ]; then cat "$TMP/found"; fail "see CONTRIBUTING.md, style"; fi
 }
 
+# A path that a document names in backticks or a link must exist; words in capitals stand for something else.
+documents_name_real_files() {
+    for doc in *.md docs/*.md bench/*.md; do
+        grep -oE '(`|\]\()(src|tests|tools|include|docs|bench|models)/[A-Za-z0-9_./*-]+' "$doc" | sed 's/^`//; s/^](//' | sort -u |
+        while IFS= read -r path; do
+            case $path in *[A-Z][A-Z]*|bench/results*) continue ;; esac
+            # shellcheck disable=SC2086
+            ls -d $path >/dev/null 2>&1 || echo "$doc names $path"
+        done
+    done >"$TMP/found"
+    if [ -s "$TMP/found" ]; then cat "$TMP/found"; fail "no such file"; fi
+}
+
 # The runner must count a failure, a crash and a silent end as what they are.
 runner_counts_failures() {
     cat >"$TMP/t.sh" <<'END'
@@ -105,4 +118,4 @@ END
 }
 
 run_cases "layering layering_catches_violations symbols_start_with_ds library_never_prints_or_exits
-    kernels_do_not_allocate_or_lock no_march_native only_fixtures_are_binary source_style runner_counts_failures" "$@"
+    kernels_do_not_allocate_or_lock no_march_native only_fixtures_are_binary source_style documents_name_real_files runner_counts_failures" "$@"
