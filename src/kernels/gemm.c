@@ -1,10 +1,14 @@
 /* Feature mask -> table of weight products. */
 #include "kernels/gemm.h"
 
+#include "base/cpu.h"
 #include "kernels/gemm_variants.h"
 
 void ds_gemm_kernels_init(struct ds_gemm_kernels *g, unsigned isa)
 {
     *g = (struct ds_gemm_kernels){ .isa = isa };
     ds_gemm_ref(g);
+#if defined(__x86_64__) || defined(__i386__)
+    if (isa & DS_CPU_AVX512VNNI) ds_gemm_avx512vnni(g);
+#endif
 }

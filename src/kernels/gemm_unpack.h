@@ -51,8 +51,11 @@ static inline struct ds_gemm_form ds_gemm_form_of(enum ds_type_id id)
     }
 }
 
-/* Where one chunk goes. q has room for chunk bytes, scale for chunk/group, m for chunk/mgroup. */
-struct ds_chunk { int8_t *q; float *scale, *min; uint8_t *m; };
+/* Where one chunk goes: q contiguous, scale j at scale[j * step], m j at m[(j / 2) * 2 * step + j % 2]
+ * (pairs stay together for instructions that multiply and add two 16-bit numbers). */
+struct ds_chunk { int8_t *q; float *scale, *min; int16_t *m; int step; };
+
+static inline void ds_put_m(const struct ds_chunk *c, int j, int m) { c->m[(j / 2) * 2 * c->step + j % 2] = (int16_t)m; }
 
 static inline float ds_h2f(uint16_t h)
 {
@@ -64,6 +67,18 @@ static inline float ds_h2f(uint16_t h)
     return (float)v;
 #else
     return ds_f16_to_f32(h);
+#endif
+}
+
+/* x rounded to f16. */
+static inline float ds_round_h(float x)
+{
+#if defined(__F16C__)
+    return _cvtsh_ss(_cvtss_sh(x, 0));
+#elif defined(__ARM_NEON)
+    return (float)(float16_t)x;
+#else
+    return ds_f16_to_f32(ds_f32_to_f16(x));
 #endif
 }
 
@@ -167,8 +182,8 @@ static inline void ds_k4_scales(const struct ds_chunk *c, const uint8_t s[12], f
     for (int j = 0; j < 8; j++) {
         int sc, m;
         ds_k4_scale(s, j, &sc, &m);
-        c->scale[j] = d * (float)sc;
-        c->m[j] = (uint8_t)m;
+        c->scale[j * c->step] = d * (float)sc;
+        ds_put_m(c, j, m);
     }
     c->min[0] = -dmin;
 }
@@ -200,7 +215,7 @@ static inline void ds_unpack_q6_k(const struct ds_chunk *c, const void *src)
 {
     const struct ds_block_q6_k *b = src;
     float d = ds_h2f(b->d);
-    for (int j = 0; j < 16; j++) c->scale[j] = d * (float)b->scales[j];
+    for (int j = 0; j < 16; j++) c->scale[j * c->step] = d * (float)b->scales[j];
     for (int n = 0; n < 2; n++)
         for (int l = 0; l < 32; l++) {
             uint8_t lo = b->ql[64 * n + l], hi = b->ql[64 * n + 32 + l], h = b->qh[32 * n + l];
@@ -218,7 +233,7 @@ static inline void ds_unpack_q2_k(const struct ds_chunk *c, const void *src)
     const struct ds_block_q2_k *b = src;
     c->scale[0] = ds_h2f(b->d);
     c->min[0] = -ds_h2f(b->dmin);
-    for (int j = 0; j < 16; j++) c->m[j] = b->scales[j] >> 4;
+    for (int j = 0; j < 16; j++) ds_put_m(c, j, b->scales[j] >> 4);
     for (int n = 0; n < 2; n++)
         for (int k = 0; k < 4; k++)
             for (int s = 0; s < 2; s++) {
@@ -249,7 +264,7 @@ static inline void ds_unpack_iq4_xs(const struct ds_chunk *c, const void *src)
     const struct ds_block_iq4_xs *b = src;
     float d = ds_h2f(b->d);
     for (int j = 0; j < 8; j++) {
-        c->scale[j] = d * (float)ds_iq4_xs_scale(b, j);
+        c->scale[j * c->step] = d * (float)ds_iq4_xs_scale(b, j);
         ds_levels_32(c->q + 32 * j, b->qs + 16 * j, table);
     }
 }

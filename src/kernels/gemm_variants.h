@@ -5,5 +5,8 @@
 #include "kernels/gemm.h"
 
 void ds_gemm_ref(struct ds_gemm_kernels *g);
+#if defined(__x86_64__) || defined(__i386__)
+void ds_gemm_avx512vnni(struct ds_gemm_kernels *g);
+#endif
 
 #endif

@@ -37,26 +37,26 @@ static void act_pack(const struct ds_gemm_kernels *g, enum ds_act_fmt f, void *d
 }
 
 /* An unpacked weight row in scratch: k integers, then scales, minima and their integers. */
-struct row { int8_t *q; float *scale, *min; uint8_t *m; };
+struct row { int8_t *q; float *scale, *min; int16_t *m; };
 
 static struct row row_at(void *scratch, size_t k)
 {
     char *p = scratch;
     float *scale = (float *)(p + pad64(k)), *min = scale + k / 16;
-    return (struct row){ (int8_t *)p, scale, min, (uint8_t *)(min + k / 32) };
+    return (struct row){ (int8_t *)p, scale, min, (int16_t *)(min + k / 32) };
 }
 
 static size_t scratch_bytes(const struct ds_gemm_kernels *g, const struct ds_type *t, int k)
 {
     (void)g;
     size_t n = (size_t)k;
-    return pad64(t->act == DS_ACT_NONE ? 4 * n : pad64(n) + 4 * (n / 16) + 4 * (n / 32) + n / 16);
+    return pad64(t->act == DS_ACT_NONE ? 4 * n : pad64(n) + 4 * (n / 16) + 4 * (n / 32) + 2 * (n / 16));
 }
 
 static void row_unpack(const struct row *r, const struct ds_type *type, const struct ds_gemm_form *f, const char *src, int k)
 {
     for (int i = 0; i < k; i += f->chunk, src += type->bytes) {
-        struct ds_chunk c = { r->q + i, r->scale + i / f->group, r->min + i / f->chunk, r->m + (f->mgroup ? i / f->mgroup : 0) };
+        struct ds_chunk c = { r->q + i, r->scale + i / f->group, r->min + i / f->chunk, r->m + (f->mgroup ? i / f->mgroup : 0), 1 };
         ds_unpack(ds_type_id(type), &c, src);
     }
 }

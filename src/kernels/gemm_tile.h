@@ -1,0 +1,288 @@
+/* The tiled product around the inner kernels of an instruction set.
+ *
+ * A panel is ROWS weight rows, unpacked KC input elements at a time into L1-sized scratch; a tile is
+ * TOKS tokens. For each panel and each stretch of KC, every tile meets the unpacked weights; its sums
+ * wait in `acc` (f32, L2) for the next stretch. So weights are unpacked once per call, stay in L1
+ * while they are used, and activations stream past them.
+ *
+ *     panel   q      [k/4][ROWS][4]   integers (bytes; flipped to unsigned where the kernels want it)
+ *             scale  [k/group][ROWS]  min [k/chunk][ROWS]  m [k/mgroup/2][ROWS][2]
+ *     acc     [tile][TOKS][ROWS]
+ *
+ * Packed activations, for each stretch of KC elements, for each tile of w tokens (the last tile is
+ * narrower, never padded), for each block:
+ *     Q8_0    q [8][w][4]   d [w]   -128 * sum of q [w]                                   32 elements
+ *     Q8_K    q [64][w][4]  d [w]   -128 * sums of 256, of 32 [8][w], of 16 [16][w]
+ *             sums of 32 [4][w][2], of 16 [8][w][2] as int16                              256 elements
+ *     F32     x [k][w]
+ *
+ * For one (token, row) the order of operations depends on nothing but k. Included by one file per
+ * instruction set, which has defined ROWS, TOKS, FLIP and the kernels' names before. */
+#include "kernels/gemm_unpack.h"
+#include "kernels/gemm_variants.h"
+
+#include <math.h>
+
+enum { KC = 1024, KC_F32 = 256, MAX_TOKENS = 512 / TOKS * TOKS + TOKS };
+
+static inline int min_int(int a, int b) { return a < b ? a : b; }
+static inline size_t pad64(size_t n) { return (n + 63) & ~(size_t)63; }
+
+/* --- packed activations -------------------------------------------------------------------------- */
+
+enum { Q8_0_BYTES = 40, Q8_K_BYTES = 408 };     /* of one token, per 32 and per 256 elements */
+
+static inline size_t token_bytes(enum ds_act_fmt f, int len)
+{
+    return f == DS_AF_F32 ? (size_t)len * 4 : f == DS_AF_Q8_0 ? (size_t)len / 32 * Q8_0_BYTES : (size_t)len / 256 * Q8_K_BYTES;
+}
+
+static inline int stretch(enum ds_act_fmt f) { return f == DS_AF_F32 ? KC_F32 : KC; }
+
+/* Where the stretch that starts at element k0 has the tile that starts at token t0. */
+static inline char *tile_at(const void *x, enum ds_act_fmt f, int n, int k, int k0, int t0)
+{
+    int len = min_int(stretch(f), k - k0);
+    return (char *)x + token_bytes(f, k0) * (size_t)n + token_bytes(f, len) * (size_t)t0;
+}
+
+static size_t act_bytes(enum ds_act_fmt f, int n, int k) { return pad64(token_bytes(f, k) * (size_t)n); }
+
+static enum ds_act_fmt act_fmt(const struct ds_gemm_kernels *g, const struct ds_type *t, int n, bool decode)
+{
+    (void)g, (void)n, (void)decode;
+    return t->act == DS_ACT_NONE ? DS_AF_F32 : t->act == DS_ACT_Q8_K ? DS_AF_Q8_K : DS_AF_Q8_0;
+}
+
+/* Largest |x| as bits: their order as integers is that of the magnitudes, with infinity and NaN on top. */
+static inline int32_t top_bits(const float *x, int n)
+{
+    int32_t top = 0;
+    for (int i = 0; i < n; i++) {
+        int32_t u;
+        memcpy(&u, x + i, 4);
+        u &= 0x7fffffff;
+        top = u > top ? u : top;
+    }
+    return top;
+}
+
+static const int32_t not_finite = 0x7f800000;
+
+/* Same numbers as ds_act_q8_0. Returns d as its f16. */
+static inline float quantise_32(int8_t *restrict q, const float *restrict x)
+{
+    int32_t top = top_bits(x, 32);
+    float amax, d;
+    memcpy(&amax, &top, 4);
+    d = amax / 127;
+    if (top >= not_finite || d < 1.17549435e-38f) {
+        memset(q, 0, 32);
+        return top >= not_finite ? NAN : ds_round_h(d);
+    }
+    float inverse = 1 / d;
+    for (int i = 0; i < 32; i++) {
+        float v = x[i] * inverse;
+        int r = (int)v;
+        float rest = v - (float)r;
+        q[i] = (int8_t)(r + (rest >= 0.5f) - (rest <= -0.5f));
+    }
+    return ds_round_h(d);
+}
+
+/* Same numbers as ds_act_q8_k. Returns d. */
+static inline float quantise_256(int8_t *restrict q, const float *restrict x)
+{
+    int32_t top = top_bits(x, 256);
+    float amax;
+    memcpy(&amax, &top, 4);
+    if (top >= not_finite || amax <= 127 / 3.40282347e+38f) {
+        memset(q, 0, 256);
+        return top >= not_finite ? NAN : 0;
+    }
+    int i = 0;
+    while (fabsf(x[i]) != amax) i++;
+    float s = -127 / x[i];
+    for (i = 0; i < 256; i++) {
+        float y = s * x[i] + 12582912.0f;      /* 1.5 * 2^23: rounds half to even, the integer in the low bits */
+        int32_t u;
+        memcpy(&u, &y, 4);
+        u -= 0x4b400000;
+        q[i] = (int8_t)(u < 127 ? u : 127);
+    }
+    return 1 / s;
+}
+
+static inline int32_t sum_of(const int8_t *q, int n)
+{
+    int32_t s = 0;
+    for (int i = 0; i < n; i++) s += q[i];
+    return s;
+}
+
+/* Blocks of one token into a tile of w. */
+static void pack_q8_0(char *dst, int w, const float *x, int len)
+{
+    for (int b = 0; b < len / 32; b++, dst += Q8_0_BYTES * w) {
+        int8_t q[32];
+        float d = quantise_32(q, x + 32 * b);
+        int32_t s = -128 * sum_of(q, 32);
+        for (int j = 0; j < 8; j++) memcpy(dst + 4 * w * j, q + 4 * j, 4);
+        memcpy(dst + 32 * w, &d, 4);
+        memcpy(dst + 36 * w, &s, 4);
+    }
+}
+
+/* Byte offsets of the sections of a Q8_K block, per token of the tile. */
+enum { K_D = 256, K_S256 = 260, K_S32 = 264, K_S16 = 296, K_M32 = 360, K_M16 = 376 };
+
+static void pack_q8_k(char *dst, int w, const float *x, int len)
+{
+    for (int b = 0; b < len / 256; b++, dst += Q8_K_BYTES * w) {
+        int8_t q[256];
+        int16_t m[16], m32[8];
+        int32_t s[25];                              /* 256, 8 of 32, 16 of 16 */
+        float d = quantise_256(q, x + 256 * b);
+        s[0] = 0;
+        for (int j = 0; j < 16; j++) {
+            m[j] = (int16_t)sum_of(q + 16 * j, 16);
+            s[0] += -128 * m[j];
+            s[9 + j] = -128 * m[j];
+        }
+        for (int j = 0; j < 8; j++) {
+            m32[j] = (int16_t)(m[2 * j] + m[2 * j + 1]);
+            s[1 + j] = -128 * m32[j];
+        }
+        for (int j = 0; j < 64; j++) memcpy(dst + 4 * w * j, q + 4 * j, 4);
+        memcpy(dst + K_D * w, &d, 4);
+        for (int j = 0; j < 25; j++) memcpy(dst + K_S256 * w + 4 * w * j, s + j, 4);
+        for (int j = 0; j < 4; j++) memcpy(dst + K_M32 * w + 4 * w * j, m32 + 2 * j, 4);
+        for (int j = 0; j < 8; j++) memcpy(dst + K_M16 * w + 4 * w * j, m + 2 * j, 4);
+    }
+}
+
+static void pack_f32(char *dst, int w, const float *x, int len)
+{
+    for (int i = 0; i < len; i++) memcpy(dst + 4 * (size_t)w * (size_t)i, x + i, 4);
+}
+
+static void act_pack(const struct ds_gemm_kernels *g, enum ds_act_fmt f, void *dst, const float *x, size_t ldx, const int32_t *rows, int n, int k,
+                     int t0, int t1)
+{
+    (void)g;
+    for (int t = t0; t < t1; t++) {
+        const float *src = x + (size_t)(rows ? rows[t] : t) * ldx;
+        int tile = t / TOKS * TOKS, w = min_int(TOKS, n - tile);
+        for (int k0 = 0; k0 < k; k0 += stretch(f)) {
+            char *to = tile_at(dst, f, n, k, k0, tile) + 4 * (t - tile);
+            int len = min_int(stretch(f), k - k0);
+            if (f == DS_AF_F32) pack_f32(to, w, src + k0, len);
+            else if (f == DS_AF_Q8_0) pack_q8_0(to, w, src + k0, len);
+            else pack_q8_k(to, w, src + k0, len);
+        }
+    }
+}
+
+/* --- weight panels ------------------------------------------------------------------------------- */
+
+struct panel {
+    uint8_t *q;
+    float *scale, *min;
+    int16_t *m;
+    int8_t *rows;              /* [ROWS][256] linear integers on their way into q */
+    float *acc;
+};
+
+enum {
+    PANEL_Q = KC * ROWS > KC_F32 * ROWS * 4 ? KC * ROWS : KC_F32 * ROWS * 4, PANEL_SCALE = KC / 16 * ROWS * 4,
+    PANEL_MIN = KC / 32 * ROWS * 4, PANEL_M = KC / 16 * ROWS * 2, PANEL_ROWS = ROWS * 256, PANEL_ACC = MAX_TOKENS * ROWS * 4
+};
+
+static struct panel panel_at(void *scratch)
+{
+    char *p = scratch;
+    struct panel o;
+    o.q = (uint8_t *)p;
+    o.scale = (float *)(p += PANEL_Q);
+    o.min = (float *)(p += PANEL_SCALE);
+    o.m = (int16_t *)(p += PANEL_MIN);
+    o.rows = (int8_t *)(p += PANEL_M);
+    o.acc = (float *)(p += PANEL_ROWS);
+    return o;
+}
+
+static size_t scratch_bytes(const struct ds_gemm_kernels *g, const struct ds_type *t, int k)
+{
+    (void)g, (void)t, (void)k;
+    return PANEL_Q + PANEL_SCALE + PANEL_MIN + PANEL_M + PANEL_ROWS + PANEL_ACC;
+}
+
+/* q[j][row][4] <- rows[row][4j..4j+3] for 32 elements of ROWS rows that lie 256 apart; flip: xor 0x80. */
+static void transpose_32(uint8_t *q, const int8_t *rows, bool flip);
+
+/* Unpacks len elements of `rows` rows that lie `stride` bytes apart. */
+static inline __attribute__((always_inline)) void unpack_panel(enum ds_type_id id, const struct panel *p, const char *src, size_t stride, int rows,
+                                                               int len)
+{
+    const struct ds_gemm_form f = ds_gemm_form_of(id);
+    const size_t bytes = ds_types[id].bytes;
+    for (int i = 0; i < len; i += f.chunk, src += bytes) {
+        for (int r = 0; r < rows; r++) {
+            struct ds_chunk c = { p->rows + 256 * r, p->scale + i / f.group * ROWS + r, p->min + i / f.chunk * ROWS + r,
+                                  p->m + (f.mgroup ? i / f.mgroup * ROWS : 0) + 2 * r, ROWS };
+            ds_unpack(id, &c, src + stride * (size_t)r);
+        }
+        for (int j = 0; j < f.chunk; j += 32) transpose_32(p->q + (i + j) * ROWS, p->rows + j, FLIP && !f.nonneg);
+    }
+}
+
+typedef void unpack_fn(const struct panel *p, const char *src, size_t stride, int rows, int len);
+
+#define UNPACK(T) \
+    static void unpack_##T(const struct panel *p, const char *src, size_t stride, int rows, int len) { unpack_panel(DS_T_##T, p, src, stride, rows, len); }
+UNPACK(Q8_0) UNPACK(Q4_0) UNPACK(Q4_1) UNPACK(Q5_0) UNPACK(Q5_1) UNPACK(IQ4_NL) UNPACK(MXFP4)
+UNPACK(Q2_K) UNPACK(Q3_K) UNPACK(Q4_K) UNPACK(Q5_K) UNPACK(Q6_K) UNPACK(IQ4_XS)
+#undef UNPACK
+
+/* --- the product ---------------------------------------------------------------------------------- */
+
+/* acc [w][ROWS] (+)= panel x tile over len elements; first: acc is not read. One function per tile width. */
+typedef void kernel_fn(const struct panel *p, const char *x, float *acc, int len, bool first);
+
+struct product { unpack_fn *unpack; kernel_fn *const *kernel; };   /* kernel[w - 1] */
+
+static struct product product_of(enum ds_type_id id);      /* unpack NULL: not for this instruction set */
+
+/* Tokens t0..t1-1 of the call with the panel of rows r..r+rows-1. */
+static void panel_product(const struct ds_gemm_call *c, const struct product *f, const struct panel *p, enum ds_act_fmt af, int r, int rows,
+                          int t0, int t1)
+{
+    size_t stride = ds_type_row_bytes(c->type, (size_t)c->k);
+    const char *w = (const char *)c->w + stride * (size_t)r;
+    for (int k0 = 0; k0 < c->k; k0 += stretch(af)) {
+        int len = min_int(stretch(af), c->k - k0);
+        f->unpack(p, w + ds_type_row_bytes(c->type, (size_t)k0), stride, rows, len);
+        for (int t = t0; t < t1; t += TOKS) {
+            int width = min_int(TOKS, c->n - t);
+            f->kernel[width - 1](p, tile_at(c->x, af, c->n, c->k, k0, t), p->acc + (t - t0) * ROWS, len, k0 == 0);
+        }
+    }
+    for (int t = t0; t < t1; t++) {
+        float *y = c->y + (size_t)(c->yrow ? c->yrow[t] : t) * c->ldy + r;
+        const float *a = p->acc + (t - t0) * ROWS;
+        if (c->add)
+            for (int i = 0; i < rows; i++) y[i] += a[i];
+        else memcpy(y, a, (size_t)rows * sizeof *y);
+    }
+}
+
+static void gemm(const struct ds_gemm_kernels *g, const struct ds_gemm_call *c)
+{
+    struct product f = product_of(ds_type_id(c->type));
+    struct panel p = panel_at(c->scratch);
+    enum ds_act_fmt af = act_fmt(g, c->type, c->n, false);
+    memset(p.scale, 0, PANEL_SCALE + PANEL_MIN + PANEL_M + PANEL_ROWS);      /* rows that a last panel lacks */
+    for (int r = c->r0; r < c->r1; r += ROWS)
+        for (int t = c->t0; t < c->t1; t += MAX_TOKENS)
+            panel_product(c, &f, &p, af, r, min_int(ROWS, c->r1 - r), t, min_int(c->t1, t + MAX_TOKENS));
+}

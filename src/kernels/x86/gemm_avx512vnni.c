@@ -1,0 +1,23 @@
+/* Integer products with AVX-512 VNNI: panels of 32 rows, tiles of 6 tokens. */
+#define VECTOR_BITS 512
+enum { ROWS = 32, TOKS = 6, LANES = 16, FLIP = 1 };
+#include "kernels/gemm_tile.h"
+
+#include "kernels/x86/gemm_vec.h"
+#define V_DPBUSD(s, u, i) _mm512_dpbusd_epi32(s, u, i)
+#define V_DPWSSD(s, a, b) _mm512_dpwssd_epi32(s, a, b)
+#include "kernels/x86/gemm_transpose_avx512.h"
+#include "kernels/x86/gemm_fma.h"
+#include "kernels/x86/gemm_vnni.h"
+
+void ds_gemm_avx512vnni(struct ds_gemm_kernels *g)
+{
+    g->row_step = ROWS;
+    g->tok_step = TOKS;
+    g->act_fmt = act_fmt;
+    g->act_bytes = act_bytes;
+    g->act_pack = act_pack;
+    g->scratch_bytes = scratch_bytes;
+    g->gemm = gemm;
+    g->gemv = gemm;
+}

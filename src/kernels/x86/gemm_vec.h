@@ -1,0 +1,55 @@
+/* Vectors of one width for the inner kernels: names for the few operations that they need, so that a
+ * kernel is written once. The including file has set LANES (of 32 bits) and ROWS. */
+#include <immintrin.h>
+
+#define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 16")
+
+#if VECTOR_BITS == 512
+#define VI __m512i
+#define VF __m512
+#define V(op) _mm512_##op
+#define V_LOAD_I(p) _mm512_load_si512(p)
+#define V_ZERO_I() _mm512_setzero_si512()
+#else
+#define VI __m256i
+#define VF __m256
+#define V(op) _mm256_##op
+#define V_LOAD_I(p) _mm256_load_si256((const __m256i *)(p))
+#define V_ZERO_I() _mm256_setzero_si256()
+#endif
+#define V_ZERO_F() V(setzero_ps)()
+#define V_LOAD_F(p) V(load_ps)(p)
+#define V_STORE_F(p, v) V(store_ps)(p, v)
+#define V_CVT(i) V(cvtepi32_ps)(i)
+#define V_ADD(a, b) V(add_ps)(a, b)
+#define V_MUL(a, b) V(mul_ps)(a, b)
+#define V_FMA(a, b, c) V(fmadd_ps)(a, b, c)
+
+enum { RV = ROWS / LANES };            /* vectors of rows in a panel */
+
+INLINE VI bcast_i(const char *p)
+{
+    int32_t v;
+    memcpy(&v, p, 4);
+    return V(set1_epi32)(v);
+}
+
+INLINE VF bcast_f(const char *p)
+{
+    float v;
+    memcpy(&v, p, 4);
+    return V(set1_ps)(v);
+}
+
+/* The functions of one kernel, by tile width: name[w - 1] runs `call` with NT = w. */
+#define WIDTH(name, width, ...) \
+    static void name##_##width(const struct panel *p, const char *x, float *acc, int len, bool first) \
+    { \
+        enum { NT = width }; \
+        __VA_ARGS__; \
+    }
+#define WIDTHS(name, ...) \
+    WIDTH(name, 1, __VA_ARGS__) WIDTH(name, 2, __VA_ARGS__) WIDTH(name, 3, __VA_ARGS__) \
+    WIDTH(name, 4, __VA_ARGS__) WIDTH(name, 5, __VA_ARGS__) WIDTH(name, 6, __VA_ARGS__) \
+    static kernel_fn *const name[6] = { name##_1, name##_2, name##_3, name##_4, name##_5, name##_6 };
