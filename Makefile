@@ -89,6 +89,7 @@ FUZZERS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
 all: $(if $(TOOLS),$(TOOLS),$(LIB) $(TOOLLIB))
 tests: $(LIB) $(TESTS)
 fuzzers: $(FUZZERS)
+bench-kernels: $(BUILD)/bench/kernels
 
 $(BUILD)/src/kernels/x86/%.o $(BUILD)/src/kernels/arm/%.o: CFLAGS += $(call isa_flags,$@)
 $(BUILD)/%.o: %.c $(BUILD)/flags | $(BUILD)/needs
@@ -102,12 +103,14 @@ $(BIN)/%: $(BUILD)/tools/%.o $(TOOLLIB) $(LIB)
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 $(BUILD)/tests/fuzz/%: $(BUILD)/tests/fuzz/%.o $(LIB)
 	$(CC) $(CFLAGS) -fsanitize=fuzzer $(LDFLAGS) -o $@ $^ $(LDLIBS)
+$(BUILD)/bench/%: $(BUILD)/bench/%.o $(TOOLLIB) $(LIB)
+	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(LIB)
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 # The tools include each other as "common/x.h", and print the commit that they were built from: DS_COMMIT, a string.
 COMMIT := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
-$(BUILD)/tools/%.o: CPPFLAGS += -Itools -DDS_COMMIT='"$(COMMIT)"'
+$(BUILD)/tools/%.o $(BUILD)/bench/%.o: CPPFLAGS += -Itools -DDS_COMMIT='"$(COMMIT)"'
 $(TOOLLIB) $(TOOLOBJ): $(BUILD)/commit
 
 # As they are here: a file's own additions would otherwise reach its prerequisites.
@@ -159,6 +162,6 @@ install: all
 clean:
 	rm -rf build bin
 
-.PHONY: all tests fuzzers deps demo test check-all install clean always
+.PHONY: all tests fuzzers bench-kernels deps demo test check-all install clean always
 .SECONDARY:
 -include $(OBJ:.o=.d) $(TOOLLIB:.o=.d) $(TOOLOBJ:.o=.d) $(TESTS:=.d) $(FUZZERS:=.d)

@@ -269,6 +269,13 @@ static inline void ds_unpack_iq4_xs(const struct ds_chunk *c, const void *src)
     }
 }
 
+/* Names of a variant's kernels by type, for reports: "q8_0 avx2 16x6". */
+#define DS_KERNEL_NAMES(what) \
+    { [DS_T_F32] = "f32 " what, [DS_T_F16] = "f16 " what, [DS_T_BF16] = "bf16 " what, [DS_T_Q4_0] = "q4_0 " what, [DS_T_Q4_1] = "q4_1 " what, \
+      [DS_T_Q5_0] = "q5_0 " what, [DS_T_Q5_1] = "q5_1 " what, [DS_T_Q8_0] = "q8_0 " what, [DS_T_Q2_K] = "q2_k " what, [DS_T_Q3_K] = "q3_k " what, \
+      [DS_T_Q4_K] = "q4_k " what, [DS_T_Q5_K] = "q5_k " what, [DS_T_Q6_K] = "q6_k " what, [DS_T_IQ4_NL] = "iq4_nl " what, \
+      [DS_T_IQ4_XS] = "iq4_xs " what, [DS_T_MXFP4] = "mxfp4 " what }
+
 /* Unpacks one chunk of the given type. Called with a constant id it is that type's function alone. */
 static inline __attribute__((always_inline)) void ds_unpack(enum ds_type_id id, const struct ds_chunk *c, const void *src)
 {

@@ -135,8 +135,9 @@ static void gemm(const struct ds_gemm_kernels *g, const struct ds_gemm_call *c)
 
 static const char *name(const struct ds_gemm_kernels *g, const struct ds_type *t, int n, bool decode)
 {
-    (void)g, (void)t, (void)n, (void)decode;
-    return "ref";
+    static const char *const names[DS_T_COUNT] = DS_KERNEL_NAMES("ref");
+    (void)g, (void)n, (void)decode;
+    return names[ds_type_id(t)];
 }
 
 void ds_gemm_ref(struct ds_gemm_kernels *g)

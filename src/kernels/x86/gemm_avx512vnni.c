@@ -10,6 +10,13 @@ enum { ROWS = 32, TOKS = 6, LANES = 16, FLIP = 1 };
 #include "kernels/x86/gemm_fma.h"
 #include "kernels/x86/gemm_vnni.h"
 
+static const char *name(const struct ds_gemm_kernels *g, const struct ds_type *t, int n, bool decode)
+{
+    static const char *const names[DS_T_COUNT] = DS_KERNEL_NAMES("avx512vnni 32x6");
+    (void)g, (void)n, (void)decode;
+    return names[ds_type_id(t)];
+}
+
 void ds_gemm_avx512vnni(struct ds_gemm_kernels *g)
 {
     g->row_step = ROWS;
@@ -20,4 +27,5 @@ void ds_gemm_avx512vnni(struct ds_gemm_kernels *g)
     g->scratch_bytes = scratch_bytes;
     g->gemm = gemm;
     g->gemv = gemm;
+    g->name = name;
 }
