@@ -158,13 +158,20 @@ bool ds_token_is_end(const ds_engine *g, int32_t id);       /* end of turn or of
 /* Holds back bytes that do not yet complete a UTF-8 character. */
 struct ds_stream { char pend[8]; int n; };
 /* Appends the bytes of id; writes the complete characters to dst (NUL-terminated, at most cap-1
- * bytes), returns their number. Bytes that can never become valid are replaced by U+FFFD. */
+ * bytes), returns their number. Bytes that can never become valid are replaced by U+FFFD. Three
+ * bytes of room for each of ds_token_bytes, and ten more, always suffice; what does not fit is lost. */
 size_t ds_stream_put(struct ds_stream *st, const ds_engine *g, int32_t id, char *dst, size_t cap);
 size_t ds_stream_end(struct ds_stream *st, char *dst, size_t cap);   /* flushes what is left */
 
-/* Chat frame of the family around messages, ready for generation. thinking: the think prefix is open. */
+/* Chat frame of the family around messages, ready for generation. thinking: the think prefix is open,
+ * where the file's template has that switch. Roles: system (first only), user, assistant, tool; at
+ * least one user. *text is the caller's to free. */
 struct ds_message { const char *role, *content; };
 ds_status ds_chat_render(const ds_engine *g, const struct ds_message *m, int n, bool thinking, char **text, struct ds_err *e);
+/* The same as ids. Special tokens count in the frame and in the assistant's turns; in the words of all
+ * others they are plain text, so that nobody's message can close its own turn. */
+ds_status ds_chat_tokenize(const ds_engine *g, const struct ds_message *m, int n, bool thinking, struct ds_ids *out, struct ds_err *e);
+bool ds_chat_thinks(const ds_engine *g);             /* does the file's template think when nobody says? */
 
 struct ds_sampling {
     float temp, top_p, min_p, repeat_penalty, presence_penalty;
@@ -173,7 +180,7 @@ struct ds_sampling {
 };
 #define DS_SAMPLING_GREEDY ((struct ds_sampling){ .temp = 0, .top_p = 1, .repeat_penalty = 1 })
 typedef struct ds_sampler ds_sampler;
-ds_sampler *ds_sampler_new(const ds_engine *g, const struct ds_sampling *p);
+ds_sampler *ds_sampler_new(const ds_engine *g, const struct ds_sampling *p);      /* NULL: no memory */
 void ds_sampler_free(ds_sampler *s);
 void ds_sampler_accept(ds_sampler *s, int32_t id);                   /* counts for the penalties */
 int32_t ds_sampler_pick(ds_sampler *s, const float *logits);         /* padding rows are never picked */

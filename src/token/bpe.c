@@ -22,28 +22,66 @@ static ds_status bind_bytes(struct ds_bpe *b, const char *path, struct ds_err *e
     return DS_OK;
 }
 
-static int32_t ordinary(const struct ds_vocab *v, const char *s, size_t n)
-{
-    int32_t id = ds_vocab_find(v, s, n);
-    return id >= 0 && ds_vocab_is_ordinary(v, id) ? id : -1;
-}
+/* A merge on its way into the table. Merges are bound in blocks, so that the memory which one of them needs is
+ * on its way while others are looked at. */
+struct pending {
+    const char *left, *right;
+    size_t n_left, n_right;
+    uint64_t h_left, h_right;
+};
+enum { BLOCK = 32 };
 
-/* joined: room for the merge's bytes. */
-static ds_status add_merge(struct ds_bpe *b, struct ds_str m, uint64_t rank, char *joined, const char *path, struct ds_err *e)
+static ds_status split_merge(struct pending *m, struct ds_str s, uint64_t rank, const char *path, struct ds_err *e)
 {
-    const char *space = m.n > 1 ? memchr(m.p + 1, ' ', m.n - 1) : NULL;
-    size_t left = space ? (size_t)(space - m.p) : 0, right = space ? m.n - left - 1 : 0;
-    if (!right || memchr(space + 1, ' ', right))
+    const char *space = s.n > 1 ? memchr(s.p + 1, ' ', s.n - 1) : NULL;
+    m->left = s.p;
+    m->n_left = space ? (size_t)(space - s.p) : 0;
+    m->right = s.p + m->n_left + (space != NULL);
+    m->n_right = s.n - m->n_left - (space != NULL);
+    if (!space || !m->n_right || memchr(m->right, ' ', m->n_right))
         return ds_fail(e, DS_EFORMAT, "%s: key '" KEY_MERGES "' entry %llu is not two pieces with one space between them", path,
                        (unsigned long long)rank);
-    memcpy(joined, m.p, left);
-    memcpy(joined + left, space + 1, right);
-    int32_t l = ordinary(b->v, joined, left), r = ordinary(b->v, joined + left, right), to = ordinary(b->v, joined, left + right);
-    if (l < 0 || r < 0 || to < 0)
-        return ds_fail(e, DS_EFORMAT, "%s: key '" KEY_MERGES "' entry %llu: its %s is no ordinary token of the vocabulary", path,
-                       (unsigned long long)rank, l < 0 ? "left piece" : r < 0 ? "right piece" : "result");
-    ds_table_add(&b->merges, (uint64_t)l << 32 | (uint32_t)r, rank);
-    b->result[rank] = to;
+    return DS_OK;
+}
+
+static bool is_ordinary(const struct ds_vocab *v, int32_t id)
+{
+    return id >= 0 && id < v->n && ds_vocab_is_ordinary(v, id);
+}
+
+/* Vocabularies list results in the order of their merges: the id after the last result is tried before a search. */
+static int32_t find_result(const struct ds_vocab *v, const struct pending *m, int32_t guess, char *joined)
+{
+    size_t n = m->n_left + m->n_right;
+    memcpy(joined, m->left, m->n_left);
+    memcpy(joined + m->n_left, m->right, m->n_right);
+    if (is_ordinary(v, guess) && ds_vocab_spell_len(v, guess) == n && !memcmp(v->spell + v->spell_at[guess], joined, n)) return guess;
+    return ds_vocab_find(v, joined, n);
+}
+
+static ds_status bind_block(struct ds_bpe *b, const struct ds_arr *a, uint64_t from, uint64_t to, char *joined, const char *path, struct ds_err *e)
+{
+    struct pending block[BLOCK];
+    uint64_t keys[BLOCK];
+    for (uint64_t i = from; i < to; i++) {
+        struct pending *m = &block[i - from];
+        ds_status st = split_merge(m, ds_arr_str(a, i), i, path, e);
+        if (st) return st;
+        m->h_left = ds_vocab_hash(b->v, m->left, m->n_left);
+        m->h_right = ds_vocab_hash(b->v, m->right, m->n_right);
+    }
+    for (uint64_t i = from; i < to; i++) {
+        struct pending *m = &block[i - from];
+        int32_t l = ds_vocab_find_hashed(b->v, m->left, m->n_left, m->h_left), r = ds_vocab_find_hashed(b->v, m->right, m->n_right, m->h_right);
+        int32_t res = find_result(b->v, m, i ? b->result[i - 1] + 1 : 256, joined);
+        if (!is_ordinary(b->v, l) || !is_ordinary(b->v, r) || !is_ordinary(b->v, res))
+            return ds_fail(e, DS_EFORMAT, "%s: key '" KEY_MERGES "' entry %llu: its %s is no ordinary token of the vocabulary", path,
+                           (unsigned long long)i, !is_ordinary(b->v, l) ? "left piece" : !is_ordinary(b->v, r) ? "right piece" : "result");
+        b->result[i] = res;
+        keys[i - from] = (uint64_t)l << 32 | (uint32_t)r;
+        ds_map64_expect(&b->merges, keys[i - from]);
+    }
+    for (uint64_t i = from; i < to; i++) ds_map64_add(&b->merges, keys[i - from], i);
     return DS_OK;
 }
 
@@ -64,149 +102,20 @@ ds_status ds_bpe_init(struct ds_bpe *b, const struct ds_vocab *v, const struct d
         if (n > longest) longest = n;
     }
     char *joined = malloc(longest);
+    b->n_merges = (size_t)a.n;
     b->result = malloc(((size_t)a.n + 1) * sizeof *b->result);
-    if (!joined || !b->result || !ds_table_init(&b->merges, (size_t)a.n, v->seed)) {
+    if (!joined || !b->result || !ds_map64_init(&b->merges, (size_t)a.n, v->seed)) {
         free(joined);
         return ds_fail(e, DS_ENOMEM, "no memory for %llu merges", (unsigned long long)a.n);
     }
-    for (uint64_t i = 0; i < a.n && !st; i++) st = add_merge(b, ds_arr_str(&a, i), i, joined, path, e);
+    for (uint64_t i = 0; i < a.n && !st; i += BLOCK) st = bind_block(b, &a, i, i + BLOCK < a.n ? i + BLOCK : a.n, joined, path, e);
     free(joined);
     return st;
 }
 
 void ds_bpe_free(struct ds_bpe *b)
 {
-    ds_table_free(&b->merges);
+    ds_map64_free(&b->merges);
     free(b->result);
     b->result = NULL;
-}
-
-/* --- growable arrays ---------------------------------------------------------------------------- */
-
-/* p with room for need items, or NULL (p stays as it is). */
-static void *grown(void *p, size_t *cap, size_t need, size_t item)
-{
-    size_t c = *cap ? *cap : 64;
-    while (c < need) c *= 2;
-    void *q = realloc(p, c * item);
-    if (q) *cap = c;
-    return q;
-}
-
-bool ds_ids_push(struct ds_ids_out *o, int32_t id)
-{
-    if (o->n == o->cap) {
-        int32_t *p = grown(o->p, &o->cap, o->n + 1, sizeof *p);
-        if (!p) return false;
-        o->p = p;
-    }
-    o->p[o->n++] = id;
-    return true;
-}
-
-static bool reserve_work(struct ds_bpe_work *w, size_t n)
-{
-    if (n <= w->cap) return true;
-    size_t c = n < 256 ? 256 : n;
-    int32_t *sym = realloc(w->sym, c * sizeof *sym);
-    if (sym) w->sym = sym;
-    uint32_t *rank = realloc(w->rank, c * sizeof *rank);
-    if (rank) w->rank = rank;
-    if (!sym || !rank) return false;
-    w->cap = c;
-    return true;
-}
-
-void ds_bpe_work_free(struct ds_bpe_work *w)
-{
-    free(w->sym);
-    free(w->rank);
-    free(w->heap);
-    memset(w, 0, sizeof *w);
-}
-
-/* --- heap: smallest rank, then smallest position, first ------------------------------------------- */
-
-static void sift_down(uint64_t *h, size_t n, size_t i)
-{
-    uint64_t x = h[i];
-    for (size_t c; (c = 2 * i + 1) < n; i = c) {
-        if (c + 1 < n && h[c + 1] < h[c]) c++;
-        if (h[c] >= x) break;
-        h[i] = h[c];
-    }
-    h[i] = x;
-}
-
-static bool push(struct ds_bpe_work *w, uint32_t rank, size_t at)
-{
-    if (w->n_heap == w->heap_cap) {
-        uint64_t *h = grown(w->heap, &w->heap_cap, w->n_heap + 1, sizeof *h);
-        if (!h) return false;
-        w->heap = h;
-    }
-    uint64_t x = (uint64_t)rank << 32 | (uint32_t)at, *h = w->heap;
-    size_t i = w->n_heap++;
-    for (size_t up; i && h[up = (i - 1) / 2] > x; i = up) h[i] = h[up];
-    h[i] = x;
-    return true;
-}
-
-static uint64_t pop(struct ds_bpe_work *w)
-{
-    uint64_t top = w->heap[0];
-    w->heap[0] = w->heap[--w->n_heap];
-    sift_down(w->heap, w->n_heap, 0);
-    return top;
-}
-
-/* --- merging --------------------------------------------------------------------------------------
- *
- * A symbol lies at the bytes that it covers: its id is kept at the first and at the last of them, so
- * both neighbours are found from a position without links. rank[i] is the rank of the pair whose left
- * symbol begins at i; a heap entry that differs from it is stale. A symbol made here is spelled by
- * characters of the byte alphabet alone, one for each byte, so its decoded length is what it covers. */
-
-#define NO_RANK UINT32_MAX
-
-static uint32_t rank_of(const struct ds_bpe *b, int32_t left, int32_t right)
-{
-    const uint64_t *r = ds_table_get(&b->merges, (uint64_t)left << 32 | (uint32_t)right);
-    return r ? (uint32_t)*r : NO_RANK;
-}
-
-static bool set_pair(const struct ds_bpe *b, struct ds_bpe_work *w, size_t at, int32_t left, int32_t right)
-{
-    w->rank[at] = rank_of(b, left, right);
-    return w->rank[at] == NO_RANK || push(w, w->rank[at], at);
-}
-
-static bool merge_at(const struct ds_bpe *b, struct ds_bpe_work *w, size_t at, size_t n)
-{
-    size_t right = at + ds_vocab_bytes_len(b->v, w->sym[at]), end = right + ds_vocab_bytes_len(b->v, w->sym[right]);
-    int32_t to = b->result[w->rank[at]];
-    w->sym[at] = w->sym[end - 1] = to;
-    w->rank[right] = w->rank[at] = NO_RANK;
-    if (end < n && !set_pair(b, w, at, to, w->sym[end])) return false;
-    if (!at) return true;
-    int32_t left = w->sym[at - 1];
-    return set_pair(b, w, at - ds_vocab_bytes_len(b->v, left), left, to);
-}
-
-bool ds_bpe_piece(const struct ds_bpe *b, struct ds_bpe_work *w, const char *piece, size_t n, struct ds_ids_out *out)
-{
-    if (n == 1) return ds_ids_push(out, b->byte_id[(unsigned char)piece[0]]);
-    if (!reserve_work(w, n)) return false;
-    for (size_t i = 0; i < n; i++) w->sym[i] = b->byte_id[(unsigned char)piece[i]];
-    w->n_heap = 0;
-    for (size_t i = 0; i + 1 < n; i++)
-        if (!set_pair(b, w, i, w->sym[i], w->sym[i + 1])) return false;
-    while (w->n_heap) {
-        uint64_t top = pop(w);
-        size_t at = (uint32_t)top;
-        if (w->rank[at] == top >> 32 && !merge_at(b, w, at, n)) return false;
-    }
-    for (size_t i = 0; i < n; i += ds_vocab_bytes_len(b->v, w->sym[i]))
-        if (!ds_ids_push(out, w->sym[i])) return false;
-    return true;
 }

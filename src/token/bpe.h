@@ -2,13 +2,14 @@
 #ifndef DS_TOKEN_BPE_H
 #define DS_TOKEN_BPE_H
 
-#include "token/table.h"
+#include "token/map64.h"
 #include "token/vocab.h"
 
 struct ds_bpe {
     const struct ds_vocab *v;
-    struct ds_table merges;    /* left id << 32 | right id -> rank */
-    int32_t *result;           /* [rank] id of the merged pair */
+    struct ds_map64 merges;    /* left id << 32 | right id -> rank */
+    int32_t *result;           /* [n_merges] id of the merged pair, by rank */
+    size_t n_merges;
     int32_t byte_id[256];      /* symbol each byte starts as */
 };
 
@@ -21,13 +22,19 @@ void ds_bpe_free(struct ds_bpe *b);                  /* accepts a zeroed struct 
 struct ds_ids_out { int32_t *p; size_t n, cap; };    /* grows by doubling */
 bool ds_ids_push(struct ds_ids_out *o, int32_t id);  /* false: no memory */
 
-/* Work space of one encoding; zero it before, free it after. */
+/* Work space of the pieces of one encoding (merge.c); zero it before, free it after. */
+struct ds_bpe_pair { uint32_t at, next; };
+struct ds_bpe_head { uint64_t key; uint32_t first; };
 struct ds_bpe_work {
-    int32_t *sym;
-    uint32_t *rank;
+    int32_t *sym;              /* [cap] by byte of the piece */
+    uint32_t *rank;            /* [cap] */
     size_t cap;
-    uint64_t *heap;
+    struct ds_bpe_pair *pair;  /* queued pairs, in runs */
+    size_t n_pairs, pair_cap;
+    uint32_t free;             /* pairs that were taken out */
+    struct ds_bpe_head *heap;  /* one entry a run */
     size_t n_heap, heap_cap;
+    uint32_t *newest;          /* [n_merges] by rank */
 };
 void ds_bpe_work_free(struct ds_bpe_work *w);
 

@@ -14,7 +14,7 @@ ds_status ds_special_init(struct ds_special *s, const struct ds_vocab *v, const 
         nodes += len;
     }
     s->id = malloc(nodes * sizeof *s->id);
-    if (!s->id || !ds_table_init(&s->edges, nodes, v->seed)) return ds_fail(e, DS_ENOMEM, "no memory for the special tokens");
+    if (!s->id || !ds_map64_init(&s->edges, nodes, v->seed)) return ds_fail(e, DS_ENOMEM, "no memory for the special tokens");
 
     uint64_t used = 1;
     s->id[0] = -1;
@@ -25,11 +25,11 @@ ds_status ds_special_init(struct ds_special *s, const struct ds_vocab *v, const 
         uint64_t node = 0;
         for (size_t i = 0; i < len; i++) {
             uint64_t key = node << 8 | (unsigned char)p[i];
-            const uint64_t *to = ds_table_get(&s->edges, key);
+            const uint64_t *to = ds_map64_get(&s->edges, key);
             if (to) {
                 node = *to;
             } else {
-                ds_table_add(&s->edges, key, used);
+                ds_map64_add(&s->edges, key, used);
                 s->id[used] = -1;
                 node = used++;
             }
@@ -44,7 +44,7 @@ ds_status ds_special_init(struct ds_special *s, const struct ds_vocab *v, const 
 
 void ds_special_free(struct ds_special *s)
 {
-    ds_table_free(&s->edges);
+    ds_map64_free(&s->edges);
     free(s->id);
     s->id = NULL;
 }
@@ -54,7 +54,7 @@ static int32_t longest_at(const struct ds_special *s, const char *text, size_t n
     int32_t best = -1;
     uint64_t node = 0;
     for (size_t i = 0; i < n; i++) {
-        const uint64_t *to = ds_table_get(&s->edges, node << 8 | (unsigned char)text[i]);
+        const uint64_t *to = ds_map64_get(&s->edges, node << 8 | (unsigned char)text[i]);
         if (!to) break;
         node = *to;
         if (s->id[node] >= 0) {

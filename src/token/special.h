@@ -2,11 +2,11 @@
 #ifndef DS_TOKEN_SPECIAL_H
 #define DS_TOKEN_SPECIAL_H
 
-#include "token/table.h"
+#include "token/map64.h"
 #include "token/vocab.h"
 
 struct ds_special {
-    struct ds_table edges;     /* node * 256 + byte -> node; the root is node 0 */
+    struct ds_map64 edges;     /* node * 256 + byte -> node; the root is node 0 */
     int32_t *id;               /* [node] token that ends there, or -1 */
     bool first[256];           /* bytes that some spelling begins with */
 };

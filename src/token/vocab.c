@@ -11,21 +11,32 @@
 #define MAX_SPELL ((uint64_t)1 << 30)                /* all spellings together; offsets are 32 bits */
 
 /* Slot of a spelling, or the free slot where it would go. */
-static size_t slot_of(const struct ds_vocab *v, const char *s, size_t n, uint32_t *hash)
+static size_t slot_of(const struct ds_vocab *v, const char *s, size_t n, uint64_t hash)
 {
-    uint64_t h = ds_hash64(s, n, v->seed);
-    *hash = (uint32_t)(h >> 32);
-    for (size_t i = (size_t)h & v->index_mask;; i = (i + 1) & v->index_mask) {
+    for (size_t i = (size_t)hash & v->index_mask;; i = (i + 1) & v->index_mask) {
         int32_t id = v->index[i].id;
         if (id < 0) return i;
-        if (v->index[i].hash == *hash && ds_vocab_spell_len(v, id) == n && !memcmp(v->spell + v->spell_at[id], s, n)) return i;
+        if (v->index[i].hash == (uint32_t)(hash >> 32) && ds_vocab_spell_len(v, id) == n && !memcmp(v->spell + v->spell_at[id], s, n)) return i;
     }
+}
+
+uint64_t ds_vocab_hash(const struct ds_vocab *v, const char *spelling, size_t n)
+{
+    uint64_t hash = ds_hash64(spelling, n, v->seed);
+#if defined(__GNUC__)
+    __builtin_prefetch(&v->index[(size_t)hash & v->index_mask]);
+#endif
+    return hash;
+}
+
+int32_t ds_vocab_find_hashed(const struct ds_vocab *v, const char *spelling, size_t n, uint64_t hash)
+{
+    return v->index[slot_of(v, spelling, n, hash)].id;
 }
 
 int32_t ds_vocab_find(const struct ds_vocab *v, const char *spelling, size_t n)
 {
-    uint32_t hash;
-    return v->index[slot_of(v, spelling, n, &hash)].id;
+    return ds_vocab_find_hashed(v, spelling, n, ds_hash64(spelling, n, v->seed));
 }
 
 static ds_status read_types(struct ds_vocab *v, const struct ds_gguf *g, struct ds_err *e)
@@ -80,17 +91,16 @@ static void copy_token(struct ds_vocab *v, int id, struct ds_str s)
 }
 
 /* Of tokens that share a spelling the one that encoding produces is kept; two such are an error. */
-static ds_status index_token(struct ds_vocab *v, int id, const char *path, struct ds_err *e)
+static ds_status index_token(struct ds_vocab *v, int id, uint64_t hash, const char *path, struct ds_err *e)
 {
-    uint32_t hash;
-    size_t at = slot_of(v, v->spell + v->spell_at[id], ds_vocab_spell_len(v, id), &hash);
+    size_t at = slot_of(v, v->spell + v->spell_at[id], ds_vocab_spell_len(v, id), hash);
     int32_t other = v->index[at].id;
     if (other >= 0) {
         if (v->type[id] == DS_TOKEN_UNUSED) return DS_OK;
         if (v->type[other] != DS_TOKEN_UNUSED)
             return ds_fail(e, DS_EFORMAT, "%s: key '" KEY_TOKENS "' spells tokens %d and %d the same", path, other, id);
     }
-    v->index[at].hash = hash;
+    v->index[at].hash = (uint32_t)(hash >> 32);
     v->index[at].id = id;
     return DS_OK;
 }
@@ -113,9 +123,14 @@ ds_status ds_vocab_init(struct ds_vocab *v, const struct ds_gguf *g, uint64_t se
     v->seed = seed;
     if ((st = allocate(v, total, e)) || (st = read_types(v, g, e))) return st;
     v->spell_at[0] = v->bytes_at[0] = 0;
-    for (int i = 0; i < v->n; i++) {
+    enum { AHEAD = 16 };
+    uint64_t hash[AHEAD];                            /* of tokens that are copied and not indexed yet */
+    for (int i = 0; i < v->n + AHEAD; i++) {
+        int old = i - AHEAD;
+        if (old >= 0 && old < v->n && (st = index_token(v, old, hash[old % AHEAD], path, e))) return st;
+        if (i >= v->n) continue;
         copy_token(v, i, ds_arr_str(&a, (uint64_t)i));
-        if ((st = index_token(v, i, path, e))) return st;
+        hash[i % AHEAD] = ds_vocab_hash(v, v->spell + v->spell_at[i], ds_vocab_spell_len(v, i));
     }
     return DS_OK;
 }

@@ -31,6 +31,9 @@ ds_status ds_vocab_init(struct ds_vocab *v, const struct ds_gguf *g, uint64_t se
 void ds_vocab_free(struct ds_vocab *v);              /* accepts a zeroed struct */
 
 int32_t ds_vocab_find(const struct ds_vocab *v, const char *spelling, size_t n);     /* -1: none */
+/* The same in two steps, for many look-ups at once: the first sends for the memory that the second reads. */
+uint64_t ds_vocab_hash(const struct ds_vocab *v, const char *spelling, size_t n);
+int32_t ds_vocab_find_hashed(const struct ds_vocab *v, const char *spelling, size_t n, uint64_t hash);
 
 static inline size_t ds_vocab_spell_len(const struct ds_vocab *v, int32_t id)
 {

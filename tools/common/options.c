@@ -115,6 +115,14 @@ static int word_index(const char *list, char sep, const char *s, size_t n)
     return -1;
 }
 
+static int parse_texts(const struct ds_opt *o, const struct value *v)
+{
+    struct ds_texts *list = o->dst;
+    if (list->n == DS_TEXTS_MAX) return ds_cli_usage(v->prog, "%s is given more than %d times", v->name, DS_TEXTS_MAX);
+    list->v[list->n++] = v->text;
+    return DS_CLI_GO;
+}
+
 static int parse_choice(const struct ds_opt *o, const struct value *v)
 {
     if (word_index(o->arg, '|', v->text, strlen(v->text)) < 0)
@@ -191,6 +199,7 @@ static int set_option(const struct ds_opt *o, const struct value *v)
     case DS_OPT_FLOAT:   return parse_float(o, v);
     case DS_OPT_SIZE:    return parse_size(o, v);
     case DS_OPT_TEXT:    *(const char **)o->dst = v->text; return DS_CLI_GO;
+    case DS_OPT_TEXTS:   return parse_texts(o, v);
     case DS_OPT_CHOICE:  return parse_choice(o, v);
     case DS_OPT_INTS:    return parse_ints(o, v);
     case DS_OPT_WORDS:   return parse_words(o, v);

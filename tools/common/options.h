@@ -16,6 +16,7 @@ enum ds_opt_kind {
     DS_OPT_FLOAT,       /* float *, within [min, max], finite */
     DS_OPT_SIZE,        /* uint64_t *, bytes with an optional K, M, G or T (binary) */
     DS_OPT_TEXT,        /* const char **, not copied */
+    DS_OPT_TEXTS,       /* struct ds_texts *, one more each time, not copied */
     DS_OPT_CHOICE,      /* const char **, one of the words in arg: "cpu|cuda|metal" */
     DS_OPT_INTS,        /* struct ds_ints *, comma-separated, each within [min, max] */
     DS_OPT_WORDS,       /* unsigned *, comma-separated words of arg "gdn,attn": bit i for the i-th word */
@@ -24,6 +25,8 @@ enum ds_opt_kind {
 
 #define DS_INTS_MAX 32
 struct ds_ints { int v[DS_INTS_MAX]; int n; };
+#define DS_TEXTS_MAX 32
+struct ds_texts { const char *v[DS_TEXTS_MAX]; int n; };
 
 struct ds_opt {
     const char *name, *alias;       /* with their dashes; alias may be NULL */

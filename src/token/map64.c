@@ -1,8 +1,8 @@
-#include "token/table.h"
+#include "token/map64.h"
 
 #include <stdlib.h>
 
-bool ds_table_init(struct ds_table *t, size_t max_keys, uint64_t seed)
+bool ds_map64_init(struct ds_map64 *t, size_t max_keys, uint64_t seed)
 {
     int bits = 3;
     while (bits < 40 && ((size_t)1 << bits) / 2 < max_keys) bits++;
@@ -12,15 +12,15 @@ bool ds_table_init(struct ds_table *t, size_t max_keys, uint64_t seed)
     return t->slot != NULL;
 }
 
-void ds_table_free(struct ds_table *t)
+void ds_map64_free(struct ds_map64 *t)
 {
     free(t->slot);
     t->slot = NULL;
 }
 
-void ds_table_add(struct ds_table *t, uint64_t key, uint64_t value)
+void ds_map64_add(struct ds_map64 *t, uint64_t key, uint64_t value)
 {
-    size_t mask = ((size_t)1 << (64 - t->shift)) - 1, i = ds_table_home(t, key);
+    size_t mask = ((size_t)1 << (64 - t->shift)) - 1, i = ds_map64_home(t, key);
     while (t->slot[i].key1 && t->slot[i].key1 != key + 1) i = (i + 1) & mask;
-    if (!t->slot[i].key1) t->slot[i] = (struct ds_table_slot){ key + 1, value };
+    if (!t->slot[i].key1) t->slot[i] = (struct ds_map64_slot){ key + 1, value };
 }

@@ -1,0 +1,32 @@
+/* Prompt in, answer out: the loop of prefill, pick, print, decode. */
+#ifndef DS_TOOLS_CMD_GENERATE_H
+#define DS_TOOLS_CMD_GENERATE_H
+
+#include "cmd/stops.h"
+#include "deltascope.h"
+
+enum ds_finish { DS_FINISH_LENGTH, DS_FINISH_END, DS_FINISH_STOP, DS_FINISH_WINDOW, DS_FINISH_INTERRUPTED };
+extern const char *const ds_finish_names[];  /* "length", "end", "stop", "window", "interrupted" */
+
+struct ds_generation {
+    /* in */
+    ds_engine *g;
+    ds_session *s;
+    ds_sampler *sampler;
+    struct ds_texts stops;
+    int max_new;               /* -1: until something else ends it */
+    bool print;                /* on stdout as it comes */
+    /* out, of the last call; the caller frees both with ds_generation_free */
+    enum ds_finish finish;
+    struct ds_ids ids;
+    struct ds_bytes text;
+    double prefill_ms, decode_ms;
+    /* Ids that belong to the conversation and that the session does not hold yet. */
+    struct ds_ids owed;
+};
+void ds_generation_free(struct ds_generation *r);
+
+/* Appends the prompt to the session and generates. Ctrl-C is no failure: finish tells. */
+ds_status ds_generate(struct ds_generation *r, const int32_t *prompt, size_t n, struct ds_err *e);
+
+#endif
