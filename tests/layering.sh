@@ -18,7 +18,7 @@ may_include() {
         backend/cpu)   echo backend/cpu backend kernels gguf quant base ;;
         backend/split) echo backend/split backend gguf quant base ;;
         backend/*)     echo "$1" backend gguf quant base ;;
-        synth)         echo synth gguf quant base ;;
+        synth)         echo synth api gguf quant base ;;
         model)         echo model backend prof gguf quant base ;;
         engine)        echo engine api synth model backend prof token gguf quant base ;;
         api)           echo base ;;

@@ -230,7 +230,9 @@ ds_status ds_session_decode(ds_session *s, int32_t id, struct ds_err *e)
 static void by_head(float *dst, const float *src, int64_t n, int heads, int dim)
 {
     for (int h = 0; h < heads; h++)
-        for (int64_t t = 0; t < n; t++) memcpy(dst + ((size_t)h * (size_t)n + (size_t)t) * (size_t)dim, src + ((size_t)t * (size_t)heads + (size_t)h) * (size_t)dim, (size_t)dim * sizeof(float));
+        for (int64_t t = 0; t < n; t++)
+            memcpy(dst + ((size_t)h * (size_t)n + (size_t)t) * (size_t)dim, src + ((size_t)t * (size_t)heads + (size_t)h) * (size_t)dim,
+                   (size_t)dim * sizeof(float));
 }
 
 bool ds_session_kv(const ds_session *s, int layer, float *keys, float *values)

@@ -51,7 +51,7 @@ library_never_prints_or_exits() {
 }
 
 kernels_do_not_allocate_or_lock() {
-    objects=$(find "$DS_BUILD/src" -path '*/kernels/*.o' -o -path '*/quant/*.o')
+    objects=$(find "$DS_BUILD/src" -path '*/kernels/*.o' ! -name peaks.o -o -path '*/quant/*.o')     # peaks.c times the whole machine
     [ -n "$objects" ] || return 0
     # shellcheck disable=SC2086
     wanted $objects >"$TMP/wanted"
@@ -92,7 +92,7 @@ documents_name_real_files() {
     for doc in *.md docs/*.md bench/*.md; do
         grep -oE '(`|\]\()(src|tests|tools|include|docs|bench|models)/[A-Za-z0-9_./*-]+' "$doc" | sed 's/^`//; s/^](//' | sort -u |
         while IFS= read -r path; do
-            case $path in *[A-Z][A-Z]*|bench/results*|tests/model) continue ;; esac
+            case $path in *[A-Z][A-Z]*|bench/results*) continue ;; esac
             # shellcheck disable=SC2086
             ls -d $path >/dev/null 2>&1 || echo "$doc names $path"
         done
