@@ -83,11 +83,13 @@ TOOLOBJ := $(TOOLS:$(BIN)/%=$(BUILD)/tools/%.o)
 TESTS   := $(TESTSRC:%.c=$(BUILD)/%)
 SHTESTS := $(wildcard tests/sh/test_*.sh)
 FUZZERS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
+# Fuzz targets: with libFuzzer in its configuration, elsewhere test programs that run the target's corpus.
+FUZZ_MAIN := $(if $(filter fuzz,$(CONF)),,$(BUILD)/tests/fuzz/standalone.o)
 
 # --- rules --------------------------------------------------------------------------------------------
 
 all: $(if $(TOOLS),$(TOOLS),$(LIB) $(TOOLLIB))
-tests: $(LIB) $(TESTS)
+tests: $(LIB) $(TESTS) $(if $(FUZZ_MAIN),$(FUZZERS))
 fuzzers: $(FUZZERS)
 bench-kernels: $(BUILD)/bench/kernels
 
@@ -101,8 +103,8 @@ $(LIB): $(OBJ)
 $(BIN)/%: $(BUILD)/tools/%.o $(TOOLLIB) $(LIB)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
-$(BUILD)/tests/fuzz/%: $(BUILD)/tests/fuzz/%.o $(LIB)
-	$(CC) $(CFLAGS) -fsanitize=fuzzer $(LDFLAGS) -o $@ $^ $(LDLIBS)
+$(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(FUZZ_MAIN) $(LIB)
+	$(CC) $(CFLAGS) $(if $(FUZZ_MAIN),,-fsanitize=fuzzer) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 $(BUILD)/bench/%: $(BUILD)/bench/%.o $(TOOLLIB) $(LIB)
 	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(LIB)
@@ -147,7 +149,7 @@ demo: deps
 test:
 	@$(DEPS) install test
 	@$(MAKE_ALL) all tests
-	@DS_BIN=$(BIN) DS_BUILD=$(BUILD) sh tests/run.sh -n '$(T)' $(TESTS) $(SHTESTS)
+	@DS_BIN=$(BIN) DS_BUILD=$(BUILD) sh tests/run.sh -n '$(T)' $(TESTS) $(FUZZERS) $(SHTESTS)
 
 # S=NAME runs one step alone.
 check-all:

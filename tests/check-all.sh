@@ -22,14 +22,14 @@ bin_of() { if [ "$1" = release ]; then echo bin; else echo "build/$1/bin"; fi; }
 # programs CONF NAME...: where the test programs of that configuration lie; NAME like unit or unit/test_base
 programs() {
     conf=$1; shift
-    for d in "$@"; do ls tests/"$d"/test_*.c tests/"$d"*.c 2>/dev/null; done | sed "s|^|build/$conf/|; s|\.c\$||"
+    for d in "$@"; do ls tests/"$d"/test_*.c tests/"$d"/fuzz_*.c tests/"$d"*.c 2>/dev/null; done | sed "s|^|build/$conf/|; s|\.c\$||"
 }
 
 # Another compiler, another reading of the language: no warning, same results.
 clang_build() {
     build CONF=clang WERROR=1 all tests || return 1
     # shellcheck disable=SC2046
-    tests_of clang $(programs clang unit kernels model)
+    tests_of clang $(programs clang unit kernels model fuzz)
 }
 
 # Reads and writes out of bounds, use after free, leaks, undefined behaviour.
@@ -37,7 +37,7 @@ asan() {
     build CONF=asan all tests || return 1
     # shellcheck disable=SC2046
     ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
-        tests_of asan -t 900 $(programs asan unit kernels model) tests/sh/test_*.sh
+        tests_of asan -t 900 $(programs asan unit kernels model fuzz) tests/sh/test_*.sh
 }
 
 # Data races, in what uses threads.

@@ -64,14 +64,17 @@ static void group_v2(struct ds_cgroup *c, const char *dir)
     char line[64];
     double quota, period;
     uint64_t limit, used;
-    if (read_line(dir, "cpu.max", line, sizeof line) && sscanf(line, "%lf %lf", &quota, &period) == 2) apply_cpus(c, quota, period);
-    if (read_u64(dir, "memory.max", &limit) && read_u64(dir, "memory.current", &used)) apply_memory(c, limit, used, page_cache(dir, ""));
+    if (read_line(dir, "cpu.max", line, sizeof line) && sscanf(line, "%lf %lf", &quota, &period) == 2)
+        apply_cpus(c, quota, period);
+    if (read_u64(dir, "memory.max", &limit) && read_u64(dir, "memory.current", &used))
+        apply_memory(c, limit, used, page_cache(dir, ""));
 }
 
 static void group_v1_cpu(struct ds_cgroup *c, const char *dir)
 {
     uint64_t quota, period;
-    if (read_u64(dir, "cpu.cfs_quota_us", &quota) && read_u64(dir, "cpu.cfs_period_us", &period)) apply_cpus(c, (double)quota, (double)period);
+    if (read_u64(dir, "cpu.cfs_quota_us", &quota) && read_u64(dir, "cpu.cfs_period_us", &period))
+        apply_cpus(c, (double)quota, (double)period);
 }
 
 static void group_v1_memory(struct ds_cgroup *c, const char *dir)

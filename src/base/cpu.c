@@ -101,7 +101,8 @@ ds_status ds_cpu_mask(const char *name, unsigned *mask, struct ds_err *e)
         if (strcmp(name, levels[i].name)) continue;
         unsigned lacks = levels[i].need & ~has;
         if (lacks)
-            return ds_fail(e, DS_EUNSUP, "instruction set '%s': this machine lacks %s; it has %s", name, first_feature(lacks), here);
+            return ds_fail(e, DS_EUNSUP, "instruction set '%s': this machine lacks %s; it has %s", name, first_feature(lacks),
+                           here);
         *mask = has & (levels[i].need | levels[i].allow);
         return DS_OK;
     }

@@ -67,6 +67,6 @@ void ds_cpu_relax(void);                         /* pause in a spin loop */
 
 bool ds_is_terminal(int fd);                     /* 0, 1, 2 */
 int ds_terminal_width(int fd);                   /* columns, 80 when unknown */
-void ds_on_interrupt(_Atomic int *flag);         /* SIGINT, SIGTERM set *flag to the signal's number; a second one ends the process */
+void ds_on_interrupt(_Atomic int *flag); /* SIGINT, SIGTERM set *flag to the signal's number; a second one ends the process */
 
 #endif

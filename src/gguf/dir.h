@@ -45,9 +45,12 @@ void ds_header_free(struct ds_header *h);
 /* Bytes of a tensor; false when ne[0] is not whole blocks or the size passes 2^63. */
 bool ds_tensor_size(const struct ds_type *type, const uint64_t ne[4], uint64_t *bytes);
 struct ds_str ds_tensor_name_at(const void *tensors, size_t i);
+/* The name table of tensors; refuses duplicates. */
+ds_status ds_tensors_index(struct ds_names *names, const struct ds_tensor *t, size_t n, const char *label, struct ds_err *e);
 
 struct ds_gguf {
     char *path;
+    const char *label;             /* begins each sentence: the path, or the end of a very long one */
     struct ds_keys keys;
     struct ds_tensor *tensors;
     size_t n_tensors;
@@ -61,7 +64,7 @@ struct ds_gguf {
 };
 /* Takes over the header's keys (of the first part) and tensors. The header is consumed in any case. */
 ds_status ds_gguf_adopt(struct ds_gguf *g, const char *label, struct ds_header *h, int shard, struct ds_err *e);
-/* After the last part: builds the name table, refuses duplicates and the first tensor that no shard promised. */
+/* After the last part: builds the name table. */
 ds_status ds_gguf_finish(struct ds_gguf *g, struct ds_err *e);
 struct ds_gguf *ds_gguf_empty(const char *path, int n_parts);
 

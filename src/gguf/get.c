@@ -25,7 +25,8 @@ const char *ds_str_show(char dst[DS_SHOW], struct ds_str s)
 
 const char *ds_kv_type_name(enum ds_kv_type t)
 {
-    static const char *const names[] = { "u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64", "f64" };
+    static const char *const names[] = { "u8",   "i8",     "u16",   "i16", "u32", "i32", "f32",
+                                         "bool", "string", "array", "u64", "i64", "f64" };
     return (unsigned)t < sizeof names / sizeof *names ? names[t] : "unknown";
 }
 
@@ -83,40 +84,51 @@ static double num_at(enum ds_kv_type t, const unsigned char *p)
 
 /* --- keys --- */
 
+/* Begins every sentence about a key. The key may be the file's own, with any bytes in it. */
+static ds_status bad(const char *label, const char *key, struct ds_err *e, const char *what)
+{
+    char shown[DS_SHOW];
+    return ds_fail(e, DS_EFORMAT, "%s: key '%s' %s", label, ds_str_show(shown, (struct ds_str){ key, strlen(key) }), what);
+}
+
 static ds_status missing(const char *label, const char *key, struct ds_err *e)
 {
-    return ds_fail(e, DS_EFORMAT, "%s: key '%s' is missing", label, key);
+    return bad(label, key, e, "is missing");
 }
 
 static ds_status wrong_type(const char *label, const struct ds_kv *kv, const char *key, const char *expected, struct ds_err *e)
 {
-    if (kv->t == DS_KV_ARR)
-        return ds_fail(e, DS_EFORMAT, "%s: key '%s' is an array of %s, expected %s", label, key, ds_kv_type_name(kv->elem), expected);
-    return ds_fail(e, DS_EFORMAT, "%s: key '%s' has type %s, expected %s", label, key, ds_kv_type_name(kv->t), expected);
+    char what[96];
+    if (kv->t == DS_KV_ARR) snprintf(what, sizeof what, "is an array of %s, expected %s", ds_kv_type_name(kv->elem), expected);
+    else snprintf(what, sizeof what, "has type %s, expected %s", ds_kv_type_name(kv->t), expected);
+    return bad(label, key, e, what);
 }
 
 ds_status ds_keys_u64(const struct ds_keys *k, const char *label, const char *key, uint64_t *v, struct ds_err *e)
 {
+    char what[96];
     const struct ds_kv *kv = ds_keys_find(k, key);
     if (!kv) return missing(label, key, e);
     if (!ds_kv_is_int(kv->t)) return wrong_type(label, kv, key, "an integer", e);
     int64_t i = int_at(kv->t, kv->p);
-    if (i < 0 && kv->t != DS_KV_U64)
-        return ds_fail(e, DS_EFORMAT, "%s: key '%s' is %" PRId64 ", expected a number that is not negative", label, key, i);
+    if (i < 0 && kv->t != DS_KV_U64) {
+        snprintf(what, sizeof what, "is %" PRId64 ", expected a number that is not negative", i);
+        return bad(label, key, e, what);
+    }
     *v = (uint64_t)i;
     return DS_OK;
 }
 
 ds_status ds_gguf_u64(const struct ds_gguf *g, const char *key, uint64_t *v, struct ds_err *e)
 {
-    return ds_keys_u64(&g->keys, g->path, key, v, e);
+    return ds_keys_u64(&g->keys, g->label, key, v, e);
 }
 
 ds_status ds_gguf_f64(const struct ds_gguf *g, const char *key, double *v, struct ds_err *e)
 {
     const struct ds_kv *kv = ds_keys_find(&g->keys, key);
-    if (!kv) return missing(g->path, key, e);
-    if (kv->t != DS_KV_F32 && kv->t != DS_KV_F64 && !ds_kv_is_int(kv->t)) return wrong_type(g->path, kv, key, "a number", e);
+    if (!kv) return missing(g->label, key, e);
+    if (kv->t != DS_KV_F32 && kv->t != DS_KV_F64 && !ds_kv_is_int(kv->t)) return wrong_type(g->label, kv, key, "a number", e);
     *v = num_at(kv->t, kv->p);
     return DS_OK;
 }
@@ -124,8 +136,8 @@ ds_status ds_gguf_f64(const struct ds_gguf *g, const char *key, double *v, struc
 ds_status ds_gguf_bool(const struct ds_gguf *g, const char *key, bool *v, struct ds_err *e)
 {
     const struct ds_kv *kv = ds_keys_find(&g->keys, key);
-    if (!kv) return missing(g->path, key, e);
-    if (kv->t != DS_KV_BOOL) return wrong_type(g->path, kv, key, "a bool", e);
+    if (!kv) return missing(g->label, key, e);
+    if (kv->t != DS_KV_BOOL) return wrong_type(g->label, kv, key, "a bool", e);
     *v = kv->p[0] != 0;
     return DS_OK;
 }
@@ -133,8 +145,8 @@ ds_status ds_gguf_bool(const struct ds_gguf *g, const char *key, bool *v, struct
 ds_status ds_gguf_str(const struct ds_gguf *g, const char *key, struct ds_str *v, struct ds_err *e)
 {
     const struct ds_kv *kv = ds_keys_find(&g->keys, key);
-    if (!kv) return missing(g->path, key, e);
-    if (kv->t != DS_KV_STR) return wrong_type(g->path, kv, key, "a string", e);
+    if (!kv) return missing(g->label, key, e);
+    if (kv->t != DS_KV_STR) return wrong_type(g->label, kv, key, "a string", e);
     *v = (struct ds_str){ (const char *)kv->p, (size_t)kv->n };
     return DS_OK;
 }
@@ -142,8 +154,8 @@ ds_status ds_gguf_str(const struct ds_gguf *g, const char *key, struct ds_str *v
 ds_status ds_gguf_arr(const struct ds_gguf *g, const char *key, struct ds_arr *a, struct ds_err *e)
 {
     const struct ds_kv *kv = ds_keys_find(&g->keys, key);
-    if (!kv) return missing(g->path, key, e);
-    if (kv->t != DS_KV_ARR) return wrong_type(g->path, kv, key, "an array", e);
+    if (!kv) return missing(g->label, key, e);
+    if (kv->t != DS_KV_ARR) return wrong_type(g->label, kv, key, "an array", e);
     *a = (struct ds_arr){ kv->elem, kv->n, kv };
     return DS_OK;
 }

@@ -101,12 +101,13 @@ void ds_gguf_put_f32s(struct ds_gguf_writer *w, const char *key, const float *v,
 void ds_gguf_put_strs(struct ds_gguf_writer *w, const char *key, const char *const *v, size_t n);
 /* Declares a tensor whose bytes lie at data (borrowed until the write, or until the object made by
  * ds_gguf_from_writer is closed). */
-void ds_gguf_put_tensor(struct ds_gguf_writer *w, const char *name, const struct ds_type *type, uint32_t n_dims, const uint64_t *ne,
-                        const void *data);
+void ds_gguf_put_tensor(struct ds_gguf_writer *w, const char *name, const struct ds_type *type, uint32_t n_dims,
+                        const uint64_t *ne, const void *data);
 /* Writes to PATH.part and renames. The writer stays usable. */
 ds_status ds_gguf_write(struct ds_gguf_writer *w, const char *path, struct ds_err *e);
 /* An object over the writer's keys and tensors (tensor data stay where `data` points; the writer is consumed; `owned`, when
  * not NULL, is freed by own_free at close). NULL on failure: then the writer and `owned` are freed too. */
-struct ds_gguf *ds_gguf_from_writer(struct ds_gguf_writer *w, const char *label, void *owned, void (*own_free)(void *), struct ds_err *e);
+struct ds_gguf *ds_gguf_from_writer(struct ds_gguf_writer *w, const char *label, void *owned, void (*own_free)(void *),
+                                    struct ds_err *e);
 
 #endif

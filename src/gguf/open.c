@@ -30,6 +30,7 @@ struct ds_gguf *ds_gguf_empty(const char *path, int n_parts)
         return NULL;
     }
     memcpy(g->path, path, n + 1);
+    g->label = label_of(g->path);
     return g;
 }
 
@@ -56,12 +57,7 @@ ds_status ds_gguf_adopt(struct ds_gguf *g, const char *label, struct ds_header *
 
 ds_status ds_gguf_finish(struct ds_gguf *g, struct ds_err *e)
 {
-    size_t first = 0, dup = 0;
-    char shown[DS_SHOW];
-    if (ds_names_build(&g->names, g->tensors, g->n_tensors, ds_tensor_name_at, &first, &dup)) return DS_OK;
-    if (dup == g->n_tensors) return ds_fail(e, DS_ENOMEM, "%s: no memory for its directory", label_of(g->path));
-    return ds_fail(e, DS_EFORMAT, "%s: tensor '%s' appears twice (entries %zu and %zu)", label_of(g->path),
-                   ds_str_show(shown, ds_tensor_name_at(g->tensors, dup)), first, dup);
+    return ds_tensors_index(&g->names, g->tensors, g->n_tensors, g->label, e);
 }
 
 /* Parses the file that part i maps. */
@@ -115,7 +111,8 @@ static ds_status check_shard(const struct ds_keys *k, const char *label, unsigne
     if (count != n)
         return ds_fail(e, DS_EFORMAT, "%s: key 'split.count' is %" PRIu64 ", the file's name says %u", label, count, n);
     if (no != i)
-        return ds_fail(e, DS_EFORMAT, "%s: key 'split.no' is %" PRIu64 ", expected %u (counted from 0) for this name", label, no, i);
+        return ds_fail(e, DS_EFORMAT, "%s: key 'split.no' is %" PRIu64 ", expected %u (counted from 0) for this name", label, no,
+                       i);
     return DS_OK;
 }
 
@@ -150,8 +147,8 @@ static ds_status open_set(struct ds_gguf **out, const char *path, size_t prefix,
         s = add_shard(g, name, i, n, &promised, e);
     }
     if (!s && promised != UINT64_MAX && promised != g->n_tensors)
-        s = ds_fail(e, DS_EFORMAT, "%s: key 'split.tensors.count' promises %" PRIu64 " tensors, the %u shards hold %zu", label_of(path),
-                    promised, n, g->n_tensors);
+        s = ds_fail(e, DS_EFORMAT, "%s: key 'split.tensors.count' promises %" PRIu64 " tensors, the %u shards hold %zu",
+                    label_of(path), promised, n, g->n_tensors);
     if (!s) s = ds_gguf_finish(g, e);
     free(name);
     if (s) ds_gguf_close(g);
@@ -166,7 +163,7 @@ static ds_status open_set(struct ds_gguf **out, const char *path, size_t prefix,
 static ds_status load_whole(struct ds_gguf *g, uint64_t *count, struct ds_err *e)
 {
     struct ds_header h;
-    const char *label = label_of(g->path);
+    const char *label = g->label;
     g->n_parts = 1;
     *count = 1;
     ds_status s = parse_part(g, 0, label, &h, e);
@@ -198,8 +195,10 @@ ds_status ds_gguf_open(struct ds_gguf **out, const char *path, struct ds_err *e)
     ds_gguf_close(g);
     if (s) return s;
     if (!split_name(path, &prefix, &no, &of))
-        return ds_fail(e, DS_EFORMAT, "%s: is one of %" PRIu64 " shards, but its name does not end in -0000K-of-0000N.gguf, so the others "
-                       "cannot be found", label_of(path), count);
+        return ds_fail(e, DS_EFORMAT,
+                       "%s: is one of %" PRIu64 " shards, but its name does not end in -0000K-of-0000N.gguf, so the others "
+                       "cannot be found",
+                       label_of(path), count);
     if (of != count)
         return ds_fail(e, DS_EFORMAT, "%s: key 'split.count' is %" PRIu64 ", the file's name says %u", label_of(path), count, of);
     if (no < 1 || no > of) return ds_fail(e, DS_EFORMAT, "%s: the file's name says shard %u of %u", label_of(path), no, of);

@@ -8,8 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Smallest encodings: key (length, one byte), type, one byte; name (length, one byte), n_dims, one dim, type, offset. */
-enum { MIN_KV = 8 + 1 + 4 + 1, MIN_TENSOR = 8 + 1 + 4 + 8 + 4 + 8, MIN_STR = 8, DEFAULT_ALIGNMENT = 32 };
+/* Nothing is shorter: name's length, type, one byte; name's length, n_dims, one dim, type, offset. An empty name is another
+ * error, with its own sentence. */
+enum { MIN_KV = 8 + 4 + 1, MIN_TENSOR = 8 + 4 + 8 + 4 + 8, MIN_STR = 8, DEFAULT_ALIGNMENT = 32 };
 
 struct cursor {
     const char *label;
@@ -43,7 +44,8 @@ static bool u64(struct cursor *c, uint64_t *v)
 
 static ds_status truncated(const struct cursor *c, const char *what)
 {
-    return ds_fail(c->e, DS_EFORMAT, "%s: file ends inside %s (%zu bytes are left at byte %zu)", c->label, what, c->n - c->at, c->at);
+    return ds_fail(c->e, DS_EFORMAT, "%s: file ends inside %s (%zu bytes are left at byte %zu)", c->label, what, c->n - c->at,
+                   c->at);
 }
 
 static ds_status no_memory(const struct cursor *c)
@@ -83,7 +85,8 @@ static ds_status check_version(struct cursor *c)
     uint32_t v;
     if (!u32(c, &v)) return truncated(c, "the version");
     if (v && !(v & 0xffff))
-        return ds_fail(c->e, DS_EFORMAT, "%s: is big-endian GGUF (version field 0x%08" PRIx32 "), expected little-endian", c->label, v);
+        return ds_fail(c->e, DS_EFORMAT, "%s: is big-endian GGUF (version field 0x%08" PRIx32 "), expected little-endian",
+                       c->label, v);
     if (v != 2 && v != 3) return ds_fail(c->e, DS_EFORMAT, "%s: GGUF version %" PRIu32 ", expected 2 or 3", c->label, v);
     return DS_OK;
 }
@@ -152,7 +155,8 @@ static ds_status parse_key_name(struct cursor *c, struct ds_str *key, size_t i)
     snprintf(what, sizeof what, "the name of key %zu", i);
     if (!str(c, key)) return truncated(c, what);
     if (key->n == 0) return ds_fail(c->e, DS_EFORMAT, "%s: key %zu has an empty name", c->label, i);
-    if (key->n > 65535) return ds_fail(c->e, DS_EFORMAT, "%s: key %zu has a name of %zu bytes, the limit is 65535", c->label, i, key->n);
+    if (key->n > 65535)
+        return ds_fail(c->e, DS_EFORMAT, "%s: key %zu has a name of %zu bytes, the limit is 65535", c->label, i, key->n);
     if (memchr(key->p, 0, key->n)) return bad_key(c, *key, "contains NUL");
     if (!ds_utf8_valid(key->p, key->n)) return bad_key(c, *key, "is not valid UTF-8");
     return DS_OK;
@@ -202,8 +206,8 @@ static ds_status parse_keys(struct cursor *c, struct ds_keys *k, uint64_t n)
     }
     if (ds_names_build(&k->names, k->kv, k->n, key_at, &first, &dup)) return DS_OK;
     if (dup == k->n) return no_memory(c);
-    return ds_fail(c->e, DS_EFORMAT, "%s: key '%s' appears twice (entries %zu and %zu)", c->label, ds_str_show(shown, k->kv[dup].key),
-                   first, dup);
+    return ds_fail(c->e, DS_EFORMAT, "%s: key '%s' appears twice (entries %zu and %zu)", c->label,
+                   ds_str_show(shown, k->kv[dup].key), first, dup);
 }
 
 void ds_keys_free(struct ds_keys *k)
@@ -228,8 +232,8 @@ static ds_status read_alignment(const struct cursor *c, const struct ds_keys *k,
         if (s) return s;
     }
     if (a < 8 || a > DS_GGUF_MAX_ALIGNMENT || (a & (a - 1)))
-        return ds_fail(c->e, DS_EFORMAT, "%s: key 'general.alignment' is %" PRIu64 ", expected a power of two from 8 to %d", c->label, a,
-                       DS_GGUF_MAX_ALIGNMENT);
+        return ds_fail(c->e, DS_EFORMAT, "%s: key 'general.alignment' is %" PRIu64 ", expected a power of two from 8 to %d",
+                       c->label, a, DS_GGUF_MAX_ALIGNMENT);
     *alignment = a;
     return DS_OK;
 }
@@ -256,6 +260,16 @@ bool ds_tensor_size(const struct ds_type *type, const uint64_t ne[4], uint64_t *
     return true;
 }
 
+ds_status ds_tensors_index(struct ds_names *names, const struct ds_tensor *t, size_t n, const char *label, struct ds_err *e)
+{
+    size_t first = 0, dup = 0;
+    char shown[DS_SHOW];
+    if (ds_names_build(names, t, n, ds_tensor_name_at, &first, &dup)) return DS_OK;
+    if (dup == n) return ds_fail(e, DS_ENOMEM, "%s: no memory for its directory", label);
+    return ds_fail(e, DS_EFORMAT, "%s: tensor '%s' appears twice (entries %zu and %zu)", label,
+                   ds_str_show(shown, ds_tensor_name_at(t, dup)), first, dup);
+}
+
 static ds_status bad_tensor(const struct cursor *c, const struct ds_tensor *t, const char *what)
 {
     char shown[DS_SHOW];
@@ -273,7 +287,8 @@ static ds_status parse_tensor_name(struct cursor *c, struct ds_tensor *t, size_t
         return ds_fail(c->e, DS_EFORMAT, "%s: tensor %zu has a name of %zu bytes, the limit is 63", c->label, i, s.n);
     ds_str_show(shown, s);
     if (memchr(s.p, 0, s.n)) return ds_fail(c->e, DS_EFORMAT, "%s: the name of tensor '%s' contains NUL", c->label, shown);
-    if (!ds_utf8_valid(s.p, s.n)) return ds_fail(c->e, DS_EFORMAT, "%s: the name of tensor '%s' is not valid UTF-8", c->label, shown);
+    if (!ds_utf8_valid(s.p, s.n))
+        return ds_fail(c->e, DS_EFORMAT, "%s: the name of tensor '%s' is not valid UTF-8", c->label, shown);
     memcpy(t->name, s.p, s.n);
     return DS_OK;
 }
@@ -308,7 +323,8 @@ static ds_status set_type(const struct cursor *c, struct ds_tensor *t)
         return bad_tensor(c, t, what);
     }
     if (t->ne[0] % t->type->block) {
-        snprintf(what, sizeof what, "has rows of %" PRIu64 " elements, %s needs a multiple of %d", t->ne[0], t->type->name, t->type->block);
+        snprintf(what, sizeof what, "has rows of %" PRIu64 " elements, %s needs a multiple of %d", t->ne[0], t->type->name,
+                 t->type->block);
         return bad_tensor(c, t, what);
     }
     return ds_tensor_size(t->type, t->ne, &t->bytes) ? DS_OK : bad_tensor(c, t, "has more than 2^63 bytes");
@@ -333,7 +349,8 @@ static ds_status place(const struct cursor *c, struct ds_tensor *t, uint64_t dat
         return bad_tensor(c, t, what);
     }
     if (data > file_size || off > file_size - data || t->bytes > file_size - data - off) {
-        snprintf(what, sizeof what, "needs %" PRIu64 " bytes at offset %" PRIu64 " of the data, past the end of the file (%" PRIu64 " bytes)",
+        snprintf(what, sizeof what,
+                 "needs %" PRIu64 " bytes at offset %" PRIu64 " of the data, past the end of the file (%" PRIu64 " bytes)",
                  t->bytes, off, file_size);
         return bad_tensor(c, t, what);
     }

@@ -115,8 +115,8 @@ static void refuse(struct ds_gguf_writer *w, ds_status code, const char *name, c
     if (!w->err.code) ds_fail(&w->err, code, "tensor '%.63s' %s", name, what);
 }
 
-void ds_gguf_put_tensor(struct ds_gguf_writer *w, const char *name, const struct ds_type *type, uint32_t n_dims, const uint64_t *ne,
-                        const void *data)
+void ds_gguf_put_tensor(struct ds_gguf_writer *w, const char *name, const struct ds_type *type, uint32_t n_dims,
+                        const uint64_t *ne, const void *data)
 {
     struct entry t = { .type = type, .n_dims = n_dims, .ne = { 1, 1, 1, 1 }, .data = data };
     size_t n = strlen(name);
@@ -204,10 +204,14 @@ static ds_status write_all(const struct ds_gguf_writer *w, const char *path, str
 ds_status ds_gguf_write(struct ds_gguf_writer *w, const char *path, struct ds_err *e)
 {
     struct ds_header h;
+    struct ds_names names = { 0 };
     uint64_t size;
     ds_status s = finish(w, path, &h, &size, e);
     if (s) return s;
+    s = ds_tensors_index(&names, h.tensors, h.n_tensors, path, e);
+    free(names.slot);
     ds_header_free(&h);
+    if (s) return s;
     size_t n = strlen(path);
     char *part = malloc(n + sizeof ".part");
     if (!part) return ds_fail(e, DS_ENOMEM, "%s: no memory for its name", path);
@@ -224,7 +228,8 @@ ds_status ds_gguf_write(struct ds_gguf_writer *w, const char *path, struct ds_er
 
 /* --- to an object --- */
 
-struct ds_gguf *ds_gguf_from_writer(struct ds_gguf_writer *w, const char *label, void *owned, void (*own_free)(void *), struct ds_err *e)
+struct ds_gguf *ds_gguf_from_writer(struct ds_gguf_writer *w, const char *label, void *owned, void (*own_free)(void *),
+                                    struct ds_err *e)
 {
     struct ds_header h;
     uint64_t size = 0;

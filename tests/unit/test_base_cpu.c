@@ -44,9 +44,13 @@ static void cpu_level_forbids_what_is_above(void)
 /* A level that this machine lacks is an error with the feature's name, never a silent lower level. */
 static void cpu_missing_feature_is_named(void)
 {
-    static const struct { const char *level; unsigned bit; const char *word; } v[] = {
-        { "avx2", DS_CPU_AVX2, "AVX2" }, { "avxvnni", DS_CPU_AVXVNNI, "AVX-VNNI" }, { "avx512bf16", DS_CPU_AVX512BF16, "AVX-512" },
-        { "neon", DS_CPU_NEON, "NEON" }, { "i8mm", DS_CPU_I8MM, "lacks" },
+    static const struct { const char *level; unsigned bit; const char *word;
+    } v[] = {
+        { "avx2", DS_CPU_AVX2, "AVX2" },
+        { "avxvnni", DS_CPU_AVXVNNI, "AVX-VNNI" },
+        { "avx512bf16", DS_CPU_AVX512BF16, "AVX-512" },
+        { "neon", DS_CPU_NEON, "NEON" },
+        { "i8mm", DS_CPU_I8MM, "lacks" },
     };
     for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
         struct ds_err e = { 0 };

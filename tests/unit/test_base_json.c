@@ -78,7 +78,8 @@ static void json_writer_refuses_bad_sequences(void)
 /* Every double comes back as it was, and no longer than needed for the easy ones. */
 static void json_numbers_round_trip(void)
 {
-    static const double v[] = { 0, -0.0, 1, 0.1, 1.0 / 3, 1e15, 1e300, 5e-324, 123456789.123456789, 0x1.fffffffffffffp1023, -2.5e-10 };
+    static const double v[] = { 0,       -0.0, 1, 0.1, 1.0 / 3, 1e15, 1e300, 5e-324, 123456789.123456789, 0x1.fffffffffffffp1023,
+                                -2.5e-10 };
     for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
         struct ds_bytes b;
         struct ds_json_out j;
