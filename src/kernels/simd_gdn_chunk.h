@@ -58,39 +58,21 @@ struct gdn_work {
 
 /* --- per key head --- */
 
-/* out[r][c] = x_{i0+r} . k_{j0+c}, 4 x VL/4 products at once. Rows past the last are read as the last. */
-static void dots(float out[][GDN_BLOCK], const float *x, const float *k, size_t ld, int i0, int j0, int last, int dk)
-{
-    enum { ROWS = 4, COLS = VL / 4 };
-    const float *xr[ROWS], *kc[COLS];
-    vf acc[ROWS * COLS];
-    float sums[VL];
-    for (int r = 0; r < ROWS; r++) xr[r] = x + (size_t)(i0 + r < last ? i0 + r : last) * ld;
-    for (int c = 0; c < COLS; c++) kc[c] = k + (size_t)(j0 + c < last ? j0 + c : last) * ld;
-#pragma GCC unroll 16
-    for (int p = 0; p < VL; p++) acc[p] = v_zero();
-    for (int d = 0; d < dk; d += VL) {
-        vf a[ROWS], b[COLS];
-#pragma GCC unroll 4
-        for (int r = 0; r < ROWS; r++) a[r] = d + VL <= dk ? v_load(xr[r] + d) : v_load_n(xr[r] + d, dk - d);
-#pragma GCC unroll 4
-        for (int c = 0; c < COLS; c++) b[c] = d + VL <= dk ? v_load(kc[c] + d) : v_load_n(kc[c] + d, dk - d);
-#pragma GCC unroll 4
-        for (int r = 0; r < ROWS; r++)
-#pragma GCC unroll 4
-            for (int c = 0; c < COLS; c++) acc[r * COLS + c] = v_fma(a[r], b[c], acc[r * COLS + c]);
-    }
-    v_store(sums, v_sums(acc));
-    for (int r = 0; r < ROWS; r++) memcpy(out[i0 + r] + j0, sums + r * COLS, COLS * sizeof *sums);
-}
-
+/* Rows past the block's last are read as the last; what they give is never used. */
 static void block_products(struct gdn_block *b, const struct ds_gdn_args *a)
 {
-    const float *k = a->k + (size_t)b->t * a->ldk, *q = a->q + (size_t)b->t * a->ldk;
-    for (int i = 0; i < b->n; i += 4) {
-        for (int j = 0; j < i + 4; j += VL / 4) {
-            dots(b->kk, k, k, a->ldk, i, j, b->n - 1, a->dk);
-            dots(b->qk, q, k, a->ldk, i, j, b->n - 1, a->dk);
+    const float *k = a->k + (size_t)b->t * a->ldk, *q = a->q + (size_t)b->t * a->ldk, *ki[DOTS_ROWS], *qi[DOTS_ROWS];
+    const void *kj[DOTS_COLS];
+    size_t last = (size_t)b->n - 1;
+    for (int i = 0; i < b->n; i += DOTS_ROWS) {
+        for (size_t r = 0; r < DOTS_ROWS; r++) {
+            size_t row = (size_t)i + r < last ? (size_t)i + r : last;
+            ki[r] = k + row * a->ldk, qi[r] = q + row * a->ldk;
+        }
+        for (int j = 0; j < i + DOTS_ROWS; j += DOTS_COLS) {
+            for (size_t c = 0; c < DOTS_COLS; c++) kj[c] = k + ((size_t)j + c < last ? (size_t)j + c : last) * a->ldk;
+            tile_dots(b->kk[i] + j, GDN_BLOCK, ki, kj, false, a->dk);
+            tile_dots(b->qk[i] + j, GDN_BLOCK, qi, kj, false, a->dk);
         }
     }
 }

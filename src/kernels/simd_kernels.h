@@ -9,6 +9,7 @@
 #include "kernels/simd_row.h"
 #include "kernels/simd_gdn_seq.h"
 #include "kernels/simd_gdn_chunk.h"
+#include "kernels/simd_attn.h"
 
 static void simd_kernels(struct ds_kernels *k)
 {
@@ -24,6 +25,10 @@ static void simd_kernels(struct ds_kernels *k)
     k->rope = rope;
     k->f32_to_f16 = f32_to_f16;
     k->f16_to_f32 = f16_to_f32;
+    k->attn = attn;
+    k->attn_scratch = attn_scratch;
+    k->attn_tokens = attn_tokens;
+    k->attn_part = attn_part;
     k->gate_mul = gate_mul;
     k->axpy = axpy;
     k->fma_peak = fma_peak;

@@ -1,0 +1,249 @@
+/* Causal attention with an online softmax. Included after a vec_*.h, simd_math.h and simd_tile.h.
+ *
+ * Prefill keeps one query of one head per vector lane: scores lie as [key][lane], outputs as [dim][lane].
+ * Then both products are tiles whose broadcast operand is a row of K or a column of V as it lies in the
+ * cache (converted to f32 once per block of keys for up to ATTN_LANES queries), and maximum, exponential
+ * and sum run down the keys without a horizontal step. A lane never sees its neighbours: keys that only
+ * they may see get weight exp(-inf) = 0, and adding 0 v changes no bit. That is why any split of a prompt gives
+ * the same bits.
+ *
+ * Decode has a handful of queries and would leave most lanes empty, so attn_part runs lanes along the head
+ * dimension instead, straight from the cache's own type. */
+#ifndef DS_KERNELS_SIMD_ATTN_H
+#define DS_KERNELS_SIMD_ATTN_H
+
+#include "kernels/kernels_variants.h"
+
+#include <math.h>
+
+enum { ATTN_LANES = 128, ATTN_PANELS = ATTN_LANES / TILE_COLS, DECODE_VECS = VL >= 16 ? 4 : TILE_VECS };
+
+/* Rows of K and V in scratch lie hd + 16 apart, so that a column does not fall into few cache sets. */
+static size_t attn_ld(int hd) { return ((size_t)hd + 15) / 16 * 16 + 16; }
+
+struct attn_work {
+    float s[DS_ATTN_BLOCK][TILE_COLS];         /* scores, then weights, of one panel */
+    float m[ATTN_LANES], l[ATTN_LANES];        /* running maximum and sum */
+    float last[ATTN_LANES];                    /* last visible position, relative to the block in hand */
+    float rest[];                              /* q [panel][hd][TILE_COLS], o likewise, K [block][ld], V [block][ld] */
+};
+
+static size_t attn_scratch(int hd, int heads)
+{
+    (void)heads;
+    return sizeof(struct attn_work) + (2 * (size_t)hd * ATTN_LANES + 2 * DS_ATTN_BLOCK * attn_ld(hd)) * sizeof(float);
+}
+
+static int attn_tokens(int heads) { return heads < ATTN_LANES ? ATTN_LANES / heads : 1; }
+
+/* n rows of K or V from position p on, as f32. */
+static void kv_rows(float *dst, size_t ld, const struct ds_attn_args *a, const void *rows, int64_t p, int n)
+{
+    for (int j = 0; j < n; j++) {
+        size_t at = ((size_t)p + (size_t)j) * a->ldkv;
+        if (a->kv_f16) f16_to_f32(dst + (size_t)j * ld, (const uint16_t *)rows + at, (size_t)a->hd);
+        else memcpy(dst + (size_t)j * ld, (const float *)rows + at, (size_t)a->hd * sizeof *dst);
+    }
+}
+
+/* Softmax step of one panel over the n keys of the block: scores become weights relative to the new
+ * maximum; keep[c] is the factor for what was summed so far. */
+static void panel_weights(struct attn_work *w, int lane, int n, bool masked, vf keep[TILE_VECS])
+{
+    for (int c = 0; c < TILE_VECS; c++) {
+        float *m = w->m + lane + c * VL, *l = w->l + lane + c * VL;
+        vf top = v_load(m), sum = v_zero(), last = v_load(w->last + lane + c * VL);
+        for (int j = 0; j < n; j++) {
+            vf s = v_load(w->s[j] + c * VL);
+            if (masked) {
+                s = v_if_neg(v_sub(last, v_set1((float)j)), v_set1(-INFINITY), s);
+                v_store(w->s[j] + c * VL, s);
+            }
+            top = v_max(top, s);
+        }
+        keep[c] = v_exp(v_sub(v_load(m), top));
+        for (int j = 0; j < n; j++) {
+            vf p = v_exp(v_sub(v_load(w->s[j] + c * VL), top));
+            v_store(w->s[j] + c * VL, p);
+            sum = v_add(sum, p);
+        }
+        v_store(m, top);
+        v_store(l, v_fma(v_load(l), keep[c], sum));
+    }
+}
+
+/* o[i][lane] = keep[lane] o[i][lane] + sum_j V[j][i] p[j][lane] for `rows` dims. */
+INLINE void fold_rows(float *o, const vf keep[TILE_VECS], int rows, const float *V, size_t ld, const float *p, int n)
+{
+    vf acc[TILE_ROWS][TILE_VECS];
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 8
+        for (int c = 0; c < TILE_VECS; c++) acc[r][c] = v_mul(keep[c], v_load(o + r * TILE_COLS + c * VL));
+    tile_fma(acc, rows, V, 1, ld, p, TILE_COLS, n);
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 8
+        for (int c = 0; c < TILE_VECS; c++) v_store(o + r * TILE_COLS + c * VL, acc[r][c]);
+}
+
+/* Folds n keys of a block into one panel of queries. */
+static void panel_block(struct attn_work *w, int lane, const float *q, float *o, const float *K, const float *V, size_t ld, int hd, int n,
+                        bool masked)
+{
+    vf keep[TILE_VECS];
+    int i = 0;
+    tile_panel(w->s[0], TILE_COLS, NULL, 0, n, K, ld, 1, q, TILE_COLS, hd);
+    panel_weights(w, lane, n, masked, keep);
+    for (; i + TILE_ROWS <= hd; i += TILE_ROWS) fold_rows(o + (size_t)i * TILE_COLS, keep, TILE_ROWS, V + i, ld, w->s[0], n);
+    for (; i < hd; i++) fold_rows(o + (size_t)i * TILE_COLS, keep, 1, V + i, ld, w->s[0], n);
+}
+
+/* Row r of the call is head r % heads of token t0 + r / heads. This handles rows [r0, r0 + rows). */
+static void attn_group(const struct ds_attn_args *a, int r0, int rows)
+{
+    struct attn_work *w = a->scratch;
+    size_t hd = (size_t)a->hd, panel = hd * TILE_COLS, ld = attn_ld(a->hd);
+    float *q = w->rest, *o = q + ATTN_PANELS * panel, *K = o + ATTN_PANELS * panel, *V = K + DS_ATTN_BLOCK * ld;
+    int panels = (rows + TILE_COLS - 1) / TILE_COLS;
+    int64_t last = a->pos + a->t0 + (r0 + rows - 1) / a->heads;      /* the last row sees most */
+
+    memset(q, 0, (size_t)panels * panel * sizeof *q);
+    memset(o, 0, (size_t)panels * panel * sizeof *o);
+    for (int r = 0; r < panels * TILE_COLS; r++) w->m[r] = -INFINITY, w->l[r] = 0;
+    for (int r = 0; r < rows; r++) {
+        const float *src = a->q + (size_t)(a->t0 + (r0 + r) / a->heads) * a->ldq + (size_t)((r0 + r) % a->heads) * a->q_step;
+        float *dst = q + (size_t)(r / TILE_COLS) * panel + r % TILE_COLS;
+        for (size_t i = 0; i < hd; i++) dst[i * TILE_COLS] = src[i] * a->scale;
+    }
+    for (int64_t p = 0; p <= last; p += DS_ATTN_BLOCK) {
+        int n = last - p < DS_ATTN_BLOCK ? (int)(last - p) + 1 : DS_ATTN_BLOCK;
+        kv_rows(K, ld, a, a->K, p, n);
+        kv_rows(V, ld, a, a->V, p, n);
+        for (int b = 0; b < panels; b++) {
+            int lane = b * TILE_COLS, end = rows < lane + TILE_COLS ? rows : lane + TILE_COLS;
+            int64_t first = a->pos + a->t0 + (r0 + lane) / a->heads - p, most = a->pos + a->t0 + (r0 + end - 1) / a->heads - p;
+            if (most < 0) continue;
+            for (int r = lane; r < lane + TILE_COLS; r++) {
+                int64_t sees = a->pos + a->t0 + (r0 + (r < end ? r : end - 1)) / a->heads - p;
+                w->last[r] = sees < DS_ATTN_BLOCK ? (float)sees : (float)DS_ATTN_BLOCK;
+            }
+            panel_block(w, lane, q + (size_t)b * panel, o + (size_t)b * panel, K, V, ld, a->hd, most < n ? (int)most + 1 : n, first < n - 1);
+        }
+    }
+    for (int r = 0; r < rows; r++) {
+        size_t t = (size_t)(a->t0 + (r0 + r) / a->heads), h = (size_t)((r0 + r) % a->heads);
+        const float *src = o + (size_t)(r / TILE_COLS) * panel + r % TILE_COLS;
+        float *y = a->y + t * a->ldy + h * hd, inv = 1.0f / w->l[r];
+        for (size_t i = 0; i < hd; i++) y[i] = src[i * TILE_COLS] * inv;
+        gate_mul(y, a->q + t * a->ldq + h * a->q_step + hd, a->hd);
+    }
+}
+
+static void attn(const struct ds_attn_args *a)
+{
+    int rows = (a->t1 - a->t0) * a->heads;
+    for (int r = 0; r < rows; r += ATTN_LANES) attn_group(a, r, rows - r < ATTN_LANES ? rows - r : ATTN_LANES);
+}
+
+/* --- decode --- */
+
+/* acc[h][i] = keep[h] acc[h][i] + sum_j p[h][j] V[j][i] for `heads` heads (a constant) and `vecs` vectors of dims. */
+INLINE void decode_fold(float *acc, size_t hd, const float *keep, int heads, int vecs, float p[][DS_ATTN_BLOCK], const void *V, size_t ldkv,
+                        bool f16, int n)
+{
+    vf x[DOTS_ROWS][DECODE_VECS];
+#pragma GCC unroll 8
+    for (int h = 0; h < heads; h++)
+#pragma GCC unroll 8
+        for (int c = 0; c < vecs; c++) x[h][c] = v_mul(v_set1(keep[h]), v_load(acc + (size_t)h * hd + c * VL));
+    for (int j = 0; j < n; j++) {
+        vf v[DECODE_VECS];
+#pragma GCC unroll 8
+        for (int c = 0; c < vecs; c++)
+            v[c] = f16 ? v_load_f16((const uint16_t *)V + (size_t)j * ldkv + c * VL) : v_load((const float *)V + (size_t)j * ldkv + c * VL);
+#pragma GCC unroll 8
+        for (int h = 0; h < heads; h++) {
+            vf w = v_set1(p[h][j]);
+#pragma GCC unroll 8
+            for (int c = 0; c < vecs; c++) x[h][c] = v_fma(w, v[c], x[h][c]);
+        }
+    }
+#pragma GCC unroll 8
+    for (int h = 0; h < heads; h++)
+#pragma GCC unroll 8
+        for (int c = 0; c < vecs; c++) v_store(acc + (size_t)h * hd + c * VL, x[h][c]);
+}
+
+INLINE void decode_values(float *acc, const float *keep, int heads, float p[][DS_ATTN_BLOCK], const struct ds_attn_args *a, int64_t p0, int n,
+                          bool f16)
+{
+    const unsigned char *V = (const unsigned char *)a->V + (size_t)p0 * a->ldkv * (f16 ? 2 : 4);
+    size_t es = f16 ? 2 : 4, hd = (size_t)a->hd, i = 0;
+    for (; i + DECODE_VECS * VL <= hd; i += DECODE_VECS * VL) decode_fold(acc + i, hd, keep, heads, DECODE_VECS, p, V + i * es, a->ldkv, f16, n);
+    for (; i + VL <= hd; i += VL) decode_fold(acc + i, hd, keep, heads, 1, p, V + i * es, a->ldkv, f16, n);
+    for (; i < hd; i++) {
+        for (int h = 0; h < heads; h++) {
+            float s = keep[h] * acc[(size_t)h * hd + i];
+            for (int j = 0; j < n; j++) {
+                size_t at = (size_t)j * a->ldkv + i;
+                s += p[h][j] * (f16 ? ds_f16_to_f32(((const uint16_t *)(const void *)V)[at]) : ((const float *)(const void *)V)[at]);
+            }
+            acc[(size_t)h * hd + i] = s;
+        }
+    }
+}
+
+/* n <= DS_ATTN_BLOCK keys from p0 on, for heads h0.. of which `heads` <= DOTS_ROWS are real. */
+INLINE void decode_block(float *m, float *l, float *acc, const struct ds_attn_args *a, int h0, int heads, int64_t p0, int n, bool f16)
+{
+    float s[DOTS_ROWS][DS_ATTN_BLOCK], keep[DOTS_ROWS];
+    const float *q[DOTS_ROWS];
+    const void *k[DOTS_COLS];
+    for (int h = 0; h < DOTS_ROWS; h++) q[h] = a->q + (size_t)a->t0 * a->ldq + (size_t)(h0 + (h < heads ? h : heads - 1)) * a->q_step;
+    for (int j = 0; j < n; j += DOTS_COLS) {
+        for (int c = 0; c < DOTS_COLS; c++)
+            k[c] = (const unsigned char *)a->K + (size_t)(p0 + (j + c < n ? j + c : n - 1)) * a->ldkv * (f16 ? 2 : 4);
+        tile_dots(s[0] + j, DS_ATTN_BLOCK, q, k, f16, a->hd);
+    }
+    for (int h = 0; h < heads; h++) {
+        float top = m[h0 + h];
+        vf sum = v_zero();
+        for (int j = 0; j < n; j++) {
+            s[h][j] *= a->scale;
+            top = s[h][j] > top ? s[h][j] : top;
+        }
+        for (int j = n; j < (n + VL - 1) / VL * VL; j++) s[h][j] = -INFINITY;
+        for (int j = 0; j < n; j += VL) {
+            vf p = v_exp(v_sub(v_load(s[h] + j), v_set1(top)));
+            v_store(s[h] + j, p);
+            sum = v_add(sum, p);
+        }
+        keep[h] = expf(m[h0 + h] - top);
+        l[h0 + h] = l[h0 + h] * keep[h] + v_sum(sum);
+        m[h0 + h] = top;
+    }
+    acc += (size_t)h0 * (size_t)a->hd;
+    if (heads == DOTS_ROWS) {
+        decode_values(acc, keep, DOTS_ROWS, s, a, p0, n, f16);
+        return;
+    }
+    if (heads & 2) decode_values(acc, keep, 2, s, a, p0, n, f16);
+    if (heads & 1) decode_values(acc + (size_t)(heads & 2) * (size_t)a->hd, keep + (heads & 2), 1, s + (heads & 2), a, p0, n, f16);
+}
+
+static void attn_part(float *m, float *l, float *acc, const struct ds_attn_args *a, int64_t p0, int64_t p1)
+{
+    for (int h = 0; h < a->heads; h++) m[h] = -INFINITY, l[h] = 0;
+    memset(acc, 0, (size_t)a->heads * (size_t)a->hd * sizeof *acc);
+    for (int64_t p = p0; p < p1; p += DS_ATTN_BLOCK) {
+        int n = p1 - p < DS_ATTN_BLOCK ? (int)(p1 - p) : DS_ATTN_BLOCK;
+        for (int h = 0; h < a->heads; h += DOTS_ROWS) {
+            int heads = a->heads - h < DOTS_ROWS ? a->heads - h : DOTS_ROWS;
+            if (a->kv_f16) decode_block(m, l, acc, a, h, heads, p, n, true);
+            else decode_block(m, l, acc, a, h, heads, p, n, false);
+        }
+    }
+}
+
+#endif
