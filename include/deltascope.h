@@ -19,7 +19,7 @@
 
 enum ds_skip { DS_SKIP_GDN = 1, DS_SKIP_ATTN = 2 };
 enum ds_prof_mode { DS_PROF_OFF, DS_PROF_STAMP, DS_PROF_DRAIN };
-enum ds_rows { DS_ROWS_LAST, DS_ROWS_ALL };          /* which positions get logits */
+enum ds_rows { DS_ROWS_LAST, DS_ROWS_ALL, DS_ROWS_NONE };   /* which positions get logits */
 
 struct ds_synth_spec {              /* random weights in a published geometry (see ds_synth_names) */
     const char *like;               /* "qwen3.5-0.8b", ...; NULL: no synthesis */
@@ -120,6 +120,24 @@ const float *ds_session_logits_row(const ds_session *s, int i);      /* after DS
 bool ds_session_kv(const ds_session *s, int layer, float *keys, float *values);
 bool ds_session_gdn_state(const ds_session *s, int layer, float *conv, float *recurrent);
 bool ds_engine_layer_is_attn(const ds_engine *g, int layer);
+
+/* --- the parts of a session, for whoever stores prefixes ---------------------------------------
+ *
+ * A prefix of n tokens can go on from: its token ids, the KV rows of positions 0..n-1, the GDN state after
+ * token n-1, and, to answer without computing, the logits there. Bytes are in the engine's own layout, which
+ * ds_engine_layout_id names: equal ids on equal models mean exchangeable bytes. */
+
+uint64_t ds_engine_layout_id(const ds_engine *g);    /* model hash, KV type and format in one number */
+size_t ds_engine_kv_bytes(const ds_engine *g);       /* of one position, all layers */
+size_t ds_engine_state_bytes(const ds_engine *g);    /* conv and recurrent state of all layers */
+/* Rows of positions [from, to); dst and src hold (to - from) * ds_engine_kv_bytes. to <= pos for get, <= ctx for set. */
+void ds_session_get_kv(const ds_session *s, int64_t from, int64_t to, void *dst);
+void ds_session_set_kv(ds_session *s, int64_t from, int64_t to, const void *src);
+void ds_session_get_state(const ds_session *s, void *dst);           /* the state at pos */
+/* Makes the session stand after ids[0..n): its KV rows below n must be right (set by ds_session_set_kv, or its own
+ * from before). logits [n_vocab] may be NULL: then there are none until the next token. Fails without any change
+ * when n is beyond the window. */
+ds_status ds_session_resume(ds_session *s, const int32_t *ids, int64_t n, const void *state, const float *logits, struct ds_err *e);
 
 /* --- profile ----------------------------------------------------------------------------------- */
 

@@ -36,4 +36,7 @@ struct ds_session {
     bool timing_only, profiled, failed;
 };
 
+/* Makes room for `need` token ids in all. */
+ds_status ds_session_hold(struct ds_session *s, int64_t need, struct ds_err *e);
+
 #endif

@@ -78,17 +78,22 @@ static ds_status check_ids(const ds_session *s, const int32_t *ids, int n, struc
     return DS_OK;
 }
 
+ds_status ds_session_hold(ds_session *s, int64_t need, struct ds_err *e)
+{
+    if (need <= s->cap_tokens) return DS_OK;
+    const int64_t cap = need < 4096 ? 4096 : 2 * need;
+    int32_t *p = realloc(s->tokens, (size_t)cap * sizeof *p);
+    if (!p) return ds_fail(e, DS_ENOMEM, "the system refused memory for %lld token ids", (long long)cap);
+    s->tokens = p;
+    s->cap_tokens = cap;
+    return DS_OK;
+}
+
 static ds_status room_for(ds_session *s, int n, enum ds_rows rows, struct ds_err *e)
 {
-    const int64_t need = s->st.pos + n;
+    ds_status st = ds_session_hold(s, s->st.pos + n, e);
     s->rows_n = 0;
-    if (need > s->cap_tokens) {
-        int64_t cap = need < 4096 ? 4096 : 2 * need;
-        int32_t *p = realloc(s->tokens, (size_t)cap * sizeof *p);
-        if (!p) return ds_fail(e, DS_ENOMEM, "the system refused memory for %lld token ids", (long long)cap);
-        s->tokens = p;
-        s->cap_tokens = cap;
-    }
+    if (st) return st;
     const size_t want = rows == DS_ROWS_ALL ? (size_t)n * (size_t)s->g->model.hp.n_vocab : 0;
     if (want > s->rows_cap) {
         float *p = realloc(s->rows, want * sizeof *p);
@@ -174,14 +179,15 @@ static struct ds_forward forward_of(ds_session *s, bool profile)
 static ds_status chunk(ds_session *s, struct ds_forward *f, const int32_t *ids, int n, bool last, enum ds_rows rows, struct ds_err *e)
 {
     const int64_t pos = s->st.pos;
-    ds_status st = ds_forward_step(f, ids, n, false, last && rows == DS_ROWS_LAST, e);
+    const bool logits = last && rows == DS_ROWS_LAST;
+    ds_status st = ds_forward_step(f, ids, n, false, logits, e);
     if (st) {
         s->failed = true;
         return st;
     }
     memmove(s->tokens + pos, ids, (size_t)n * sizeof *ids);
     if (rows == DS_ROWS_ALL) st = take_rows(s, f, n, e);
-    else if (last) take_logits(s);
+    else if (logits) take_logits(s);
     return st;
 }
 
@@ -207,7 +213,7 @@ ds_status ds_session_prefill(ds_session *s, const int32_t *ids, int n, enum ds_r
         s->profiled = true;
     }
     s->g->run.prof = NULL;
-    if (!st && !s->skip && !finite_row(s->logits, (size_t)s->g->model.hp.n_vocab)) st = name_layer(s, e);
+    if (!st && !s->skip && s->has_logits && !finite_row(s->logits, (size_t)s->g->model.hp.n_vocab)) st = name_layer(s, e);
     return st;
 }
 

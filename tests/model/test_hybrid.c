@@ -250,6 +250,40 @@ static void cut_at_64_is_bit_equal(void)
     }
 }
 
+/* A session taken apart and put together elsewhere goes on bit for bit. */
+static void parts_make_the_same_session(void)
+{
+    struct rig a, b;
+    const struct ds_options o = { .model = FIXTURES "mini-dense.gguf", .ubatch = 64 };
+    int32_t ids[150];
+    if (rig_open(&a, &o) && rig_open(&b, &o)) {
+        fill_ids(ids, 150, 512, 31);
+        const size_t row = ds_engine_kv_bytes(a.g), state = ds_engine_state_bytes(a.g);
+        char *kv = malloc(128 * row), *st = malloc(state);
+        CHECK(ds_engine_layout_id(a.g) == ds_engine_layout_id(b.g));
+        if (kv && st && rig_prefill(&a, ids, 128)) {
+            ds_session_get_kv(a.s, 0, 128, kv);
+            ds_session_get_state(a.s, st);
+            for (int from = 0; from < 128; from += 50) {   /* in pieces, which hold the layers side by side */
+                const int to = from + 50 < 128 ? from + 50 : 128;
+                char *piece = malloc((size_t)(to - from) * row);
+                ds_session_get_kv(a.s, from, to, piece);
+                ds_session_set_kv(b.s, from, to, piece);
+                free(piece);
+            }
+            CHECK(!ds_session_resume(b.s, ids, 128, st, ds_session_logits(a.s), NULL));
+            CHECK(ds_session_pos(b.s) == 128 && state_diff(&a, &b) == 0 && rig_argmax(&a) == rig_argmax(&b));
+            if (rig_prefill(&a, ids + 128, 22) && rig_prefill(&b, ids + 128, 22))
+                CHECK(!memcmp(ds_session_logits(a.s), ds_session_logits(b.s), 512 * sizeof(float)) && state_diff(&a, &b) == 0);
+            CHECK(ds_session_resume(b.s, ids, 1 << 30, st, NULL, NULL) == DS_EARG && ds_session_pos(b.s) == 150);
+        }
+        free(kv);
+        free(st);
+        rig_close(&b);
+    }
+    rig_close(&a);
+}
+
 /* --- limits and refusals --- */
 
 static void window_and_ids_are_checked_before_any_work(void)
@@ -308,6 +342,7 @@ static const struct ds_test tests[] = {
     { "profile_parts_sum_to_the_wall", profile_parts_sum_to_the_wall },
     { "any_split_gives_the_same_result", any_split_gives_the_same_result },
     { "cut_at_64_is_bit_equal", cut_at_64_is_bit_equal },
+    { "parts_make_the_same_session", parts_make_the_same_session },
     { "window_and_ids_are_checked_before_any_work", window_and_ids_are_checked_before_any_work },
     { "cancel_keeps_the_tokens_done", cancel_keeps_the_tokens_done },
 };
