@@ -37,8 +37,14 @@ void ds_mxfp4_random(void *dst, size_t n, float sd, uint64_t seed)
     static const uint8_t code[15] = { 15, 14, 13, 12, 11, 10, 9, 0, 1, 2, 3, 4, 5, 6, 7 };
     struct ds_levels t;
     struct ds_draw r;
-    int exponent = sd > 0 ? (int)floorf(log2f(sd / 3.5f)) : -127;
-    float want = sd > 0 ? ldexpf(sd, -exponent) : 1, sigma = want;
+    int exponent = -127;
+    float want = 1;
+    if (sd > 0) {
+        frexpf(sd / 3.5f, &exponent);
+        exponent--;
+        want = ldexpf(sd, -exponent);
+    }
+    float sigma = want;
     for (int i = 0; i < 12; i++) {
         ds_levels_fill(&t, rising, 15, sigma);
         sigma *= want / t.sd;

@@ -50,6 +50,8 @@ void ds_normal_fill(struct ds_normal *t, float sd)
     knot[MID] = 0;
     for (int i = 1; i < MID; i++) knot[MID + i] = normal_quantile((double)(MID + i) / DS_PIECES, knot[MID + i - 1]);
     knot[DS_PIECES] = 3.2;                                 /* gives the last piece the second moment of the tail */
+    /* Rounded, so that the last bits of the C library's erfc do not show in a model made from a seed. */
+    for (int i = 1; i < MID; i++) knot[MID + i] = rint(knot[MID + i] * 0x1p24) * 0x1p-24;
     for (int i = 0; i < MID; i++) knot[i] = -knot[DS_PIECES - i];
     for (int i = 0; i < DS_PIECES; i++)
         square += (knot[i] * knot[i] + knot[i] * knot[i + 1] + knot[i + 1] * knot[i + 1]) / (3.0 * DS_PIECES);
