@@ -102,17 +102,18 @@ static void dense(struct lister *l)
     matrix(l, "ffn_down.weight", g->n_ff, g->hidden, l->branch * 1.7f);     /* silu(x) y has rms 0.6 */
 }
 
-/* Router logits of deviation 2: the best of the chosen experts weigh most, and one that is swapped in a near tie little. */
+/* Rounding swaps experts in near ties, the one discontinuity of the model. Router logits of deviation 3 leave little weight
+ * to the last of the chosen, and the shared expert writes more than the routed ones. */
 static void mixture(struct lister *l)
 {
     const struct ds_geometry *g = l->g;
-    add(l, "ffn_gate_inp.weight", &ds_types[DS_T_F32], 2, g->hidden, g->n_expert, 1)->a = 2 / sqrtf((float)g->hidden);
+    add(l, "ffn_gate_inp.weight", &ds_types[DS_T_F32], 2, g->hidden, g->n_expert, 1)->a = 3 / sqrtf((float)g->hidden);
     experts(l, "ffn_gate_exps.weight", g->hidden, g->n_ff_exp, 1);
     experts(l, "ffn_up_exps.weight", g->hidden, g->n_ff_exp, 1);
-    experts(l, "ffn_down_exps.weight", g->n_ff_exp, g->hidden, l->branch * 2.5f);
+    experts(l, "ffn_down_exps.weight", g->n_ff_exp, g->hidden, l->branch * 1.5f);
     matrix(l, "ffn_gate_shexp.weight", g->hidden, g->n_ff_shexp, 1);
     matrix(l, "ffn_up_shexp.weight", g->hidden, g->n_ff_shexp, 1);
-    matrix(l, "ffn_down_shexp.weight", g->n_ff_shexp, g->hidden, l->branch * 2.5f);
+    matrix(l, "ffn_down_shexp.weight", g->n_ff_shexp, g->hidden, l->branch * 3);
     add(l, "ffn_gate_inp_shexp.weight", &ds_types[DS_T_F32], 1, g->hidden, 1, 1)->a = 1 / sqrtf((float)g->hidden);
 }
 
