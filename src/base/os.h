@@ -42,6 +42,7 @@ uint64_t ds_mem_peak_rss(void);                  /* this process, bytes */
 /* --- time --- */
 
 uint64_t ds_now_ns(void);                        /* monotonic */
+uint64_t ds_thread_cpu_ns(void);                 /* processor time of the calling thread: stands still while it waits for a processor */
 void ds_utc_string(char dst[32]);                /* "2026-01-31T12:00:00Z" */
 
 /* --- processors --- */

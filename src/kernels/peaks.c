@@ -3,6 +3,7 @@
 #include "base/cpu.h"
 #include "base/os.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* --- arithmetic --- */
@@ -70,44 +71,41 @@ static ds_probe_fn *best(const struct probe *p, unsigned isa)
     return p->fn;
 }
 
-#define MAX_THREADS 1024
-struct rate_job { ds_probe_fn *fn; int rounds; double ops[MAX_THREADS]; };
+/* A run of one probe: one iteration per thread, each with its own operations per nanosecond. */
+struct rate_job { ds_probe_fn *fn; int rounds; double *rate; };
 
 static void rate_task(void *ctx, int i, int thread)
 {
     struct rate_job *j = ctx;
     (void)thread;
-    j->ops[i] = j->fn(j->rounds);
+    const uint64_t t0 = ds_thread_cpu_ns();
+    const double ops = j->fn(j->rounds);
+    const uint64_t ns = ds_thread_cpu_ns() - t0;
+    if (ns && ops / (double)ns > j->rate[i]) j->rate[i] = ops / (double)ns;
 }
 
-/* 1e9 operations per second over all threads: the best of runs of about 4 ms. */
+/* 1e9 operations per second over all threads: the sum of each iteration's best. */
 static double rate(ds_pool *pool, ds_probe_fn *fn)
 {
-    struct rate_job j = { .fn = fn, .rounds = 64 };
-    const int n = ds_pool_threads(pool) < MAX_THREADS ? ds_pool_threads(pool) : MAX_THREADS;
-    double top = 0;
-    uint64_t ns = 0;
-    while (ns < 4000000 && j.rounds < 1 << 28) {
-        const uint64_t t0 = ds_now_ns();
-        ds_pool_run(pool, rate_task, &j, n);
-        ns = ds_now_ns() - t0;
-        if (ns < 4000000) j.rounds *= 2;
+    const int n = ds_pool_threads(pool);
+    struct rate_job j = { .fn = fn, .rounds = 64, .rate = calloc((size_t)n, sizeof(double)) };
+    double sum = 0;
+    if (!j.rate) return 0;
+    for (uint64_t ns = 0; ns < 3000000 && j.rounds < 1 << 28; j.rounds *= 2) {   /* runs of at least 3 ms */
+        const uint64_t t0 = ds_thread_cpu_ns();
+        fn(j.rounds);
+        ns = ds_thread_cpu_ns() - t0;
     }
-    for (int run = 0; run < 8; run++) {
-        double ops = 0;
-        const uint64_t t0 = ds_now_ns();
-        ds_pool_run(pool, rate_task, &j, n);
-        ns = ds_now_ns() - t0;
-        for (int i = 0; i < n; i++) ops += j.ops[i];
-        if (ns && ops / (double)ns > top) top = ops / (double)ns;
-    }
-    return top;
+    for (int run = 0; run < 8; run++) ds_pool_run(pool, rate_task, &j, n);
+    for (int i = 0; i < n; i++) sum += j.rate[i];
+    free(j.rate);
+    return sum;
 }
 
 /* --- memory --- */
 
 #define PIECE (1u << 20)           /* bytes per task */
-struct mem_job { char *a, *b; uint64_t sum[MAX_THREADS]; };
+struct mem_job { char *a, *b; uint64_t sum[64]; };
 
 static void read_task(void *ctx, int i, int thread)
 {
@@ -116,7 +114,7 @@ static void read_task(void *ctx, int i, int thread)
     uint64_t s[8] = { 0 };
     for (size_t k = 0; k < PIECE / 8; k += 8)
         for (int l = 0; l < 8; l++) s[l] += p[k + (size_t)l];
-    for (int l = 0; l < 8; l++) j->sum[thread % MAX_THREADS] += s[l];   /* used below, so that the loop stays */
+    for (int l = 0; l < 8; l++) j->sum[thread % 64] += s[l];   /* used below, so that the loop stays */
 }
 
 static void copy_task(void *ctx, int i, int thread)
@@ -129,7 +127,7 @@ static void copy_task(void *ctx, int i, int thread)
 static double bandwidth(ds_pool *pool, struct mem_job *j, void (*task)(void *, int, int), int pieces, double bytes_per_piece)
 {
     double top = 0;
-    for (int run = 0; run < 4; run++) {
+    for (int run = 0; run < 6; run++) {
         const uint64_t t0 = ds_now_ns();
         ds_pool_run(pool, task, j, pieces);
         const uint64_t ns = ds_now_ns() - t0;
@@ -138,9 +136,14 @@ static double bandwidth(ds_pool *pool, struct mem_job *j, void (*task)(void *, i
     return top;
 }
 
+static void keep(double *peak, double measured)
+{
+    if (measured > *peak) *peak = measured;
+}
+
 static void measure_memory(ds_pool *pool, struct ds_peaks *out)
 {
-    const int pieces = 128;        /* 128 MiB each: well past the last-level caches of desktop machines */
+    const int pieces = 96;         /* 96 MiB each: well past the last-level caches of desktop machines */
     struct mem_job *j = ds_mem_alloc(sizeof *j);
     const size_t bytes = (size_t)pieces * PIECE;
     if (!j) return;
@@ -149,8 +152,8 @@ static void measure_memory(ds_pool *pool, struct ds_peaks *out)
     if (j->a && j->b) {
         memset(j->a, 1, bytes);
         memset(j->b, 2, bytes);
-        out->read_gbs = bandwidth(pool, j, read_task, pieces, PIECE);
-        out->copy_gbs = bandwidth(pool, j, copy_task, pieces, 2.0 * PIECE);
+        keep(&out->read_gbs, bandwidth(pool, j, read_task, pieces, PIECE));
+        keep(&out->copy_gbs, bandwidth(pool, j, copy_task, pieces, 2.0 * PIECE));
         if (j->sum[0] == 1) out->read_gbs = 0;   /* never: keeps the sums alive */
     }
     ds_mem_free(j->a, bytes);
@@ -160,10 +163,9 @@ static void measure_memory(ds_pool *pool, struct ds_peaks *out)
 
 void ds_measure_peaks(ds_pool *pool, unsigned isa, struct ds_peaks *out)
 {
-    memset(out, 0, sizeof *out);
-    out->int8_gops = rate(pool, best(int8_probes, isa));
-    out->f32_gflops = rate(pool, best(f32_probes, isa));
     ds_probe_fn *mm = best(mm_probes, isa);
-    out->mm_gflops = mm ? rate(pool, mm) : out->f32_gflops;
+    keep(&out->int8_gops, rate(pool, best(int8_probes, isa)));
+    keep(&out->f32_gflops, rate(pool, best(f32_probes, isa)));
+    keep(&out->mm_gflops, mm ? rate(pool, mm) : out->f32_gflops);
     measure_memory(pool, out);
 }
