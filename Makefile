@@ -76,9 +76,7 @@ endif
 OBJ     := $(SRC:%.c=$(BUILD)/%.o)
 LIB     := $(BUILD)/libdeltascope.a
 TOOLLIB := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tools/common/*.c tools/cmd/*.c))
-ifeq (5,$(words $(wildcard src/engine/engine.c src/engine/text.c tools/cmd/cmd_run.c tools/cmd/cmd_tokenize.c tools/cmd/cmd_ladder.c)))
 TOOLS   := $(patsubst tools/%.c,$(BIN)/%,$(wildcard tools/*.c))
-endif
 TOOLOBJ := $(TOOLS:$(BIN)/%=$(BUILD)/tools/%.o)
 TESTS   := $(TESTSRC:%.c=$(BUILD)/%)
 SHTESTS := $(wildcard tests/sh/test_*.sh)
@@ -86,9 +84,13 @@ FUZZERS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
 # Fuzz targets: with libFuzzer in its configuration, elsewhere test programs that run the target's corpus.
 FUZZ_MAIN := $(if $(filter fuzz,$(CONF)),,$(BUILD)/tests/fuzz/standalone.o)
 
+# V=1 prints whole commands; otherwise one short line each, and none under make -s.
+Q   := $(if $(V),,@)
+say := @$(if $(V)$(findstring s,$(firstword -$(MAKEFLAGS))),:,echo) "  "
+
 # --- rules --------------------------------------------------------------------------------------------
 
-all: $(if $(TOOLS),$(TOOLS),$(LIB) $(TOOLLIB))
+all: $(TOOLS)
 tests: $(LIB) $(TESTS) $(if $(FUZZ_MAIN),$(FUZZERS))
 fuzzers: $(FUZZERS)
 bench-kernels: $(BUILD)/bench/kernels
@@ -96,19 +98,25 @@ bench-kernels: $(BUILD)/bench/kernels
 $(BUILD)/src/kernels/x86/%.o $(BUILD)/src/kernels/arm/%.o: CFLAGS += $(call isa_flags,$@)
 $(BUILD)/%.o: %.c $(BUILD)/flags | $(BUILD)/needs
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+	$(say) CC $@
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 $(LIB): $(OBJ)
 	@rm -f $@
-	$(AR) rcs $@ $(OBJ)
+	$(say) AR $@
+	$(Q)$(AR) rcs $@ $(OBJ)
 $(BIN)/%: $(BUILD)/tools/%.o $(TOOLLIB) $(LIB)
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+	$(say) LD $@
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 $(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(FUZZ_MAIN) $(LIB)
-	$(CC) $(CFLAGS) $(if $(FUZZ_MAIN),,-fsanitize=fuzzer) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+	$(say) LD $@
+	$(Q)$(CC) $(CFLAGS) $(if $(FUZZ_MAIN),,-fsanitize=fuzzer) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 $(BUILD)/bench/%: $(BUILD)/bench/%.o $(TOOLLIB) $(LIB)
-	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+	$(say) LD $@
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(LIB)
-	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+	$(say) LD $@
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 # The tools include each other as "common/x.h", and print the commit that they were built from: DS_COMMIT, a string.
 COMMIT := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
