@@ -69,7 +69,7 @@ struct ds_sizes {
 struct ds_ops {
     /* --- life --- */
     void (*free)(struct ds_backend *be);
-    void (*peaks)(struct ds_backend *be, struct ds_peaks *p);                                             /* measures (0.3 s); keeps the larger of *p and that */
+    void (*peaks)(struct ds_backend *be, struct ds_peaks *p);   /* measures (0.3 s); keeps the larger of *p and that */
     uint64_t (*mem_available)(struct ds_backend *be);                                                     /* bytes that buffers may still take */
 
     /* Takes all memory that steps of these sizes need beyond buffers and weights (thread scratch, library
