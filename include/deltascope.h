@@ -26,6 +26,9 @@ struct ds_synth_spec {              /* random weights in a published geometry (s
     const char *type;               /* storage type of 2-D weights: "q8_0" */
     int layers, vocab;              /* 0: as published */
     uint64_t seed;
+    /* Progress of making the weights, done and total in bytes; may be NULL. */
+    void (*progress)(void *ctx, uint64_t done, uint64_t total);
+    void *progress_ctx;
 };
 
 struct ds_options {
@@ -82,6 +85,7 @@ bool ds_engine_type_row(const ds_engine *g, int i, const char **type, int *tenso
 /* i-th row of "GEMM class -> storage type, kernel"; false past the end. A class of several types has several rows. */
 bool ds_engine_kernel_row(const ds_engine *g, int i, const char **cls, const char **type, const char **kernel);
 const char *ds_engine_backend(const ds_engine *g);   /* "cpu" */
+const char *ds_engine_device(const ds_engine *g);    /* the accelerator by its own name; NULL: none takes part */
 const char *ds_engine_placement(const ds_engine *g); /* "gemm" or "full" */
 const char *ds_engine_isa(const ds_engine *g);       /* "avx512vnni" */
 const char *ds_engine_gdn_form(const ds_engine *g);  /* "seq" or "chunk" */
@@ -217,7 +221,12 @@ struct ds_check_case {
     bool pass;
     char why[160];                  /* empty when passed */
 };
-struct ds_check_report { bool pass; int n_cases; struct ds_check_case *cases; };
+struct ds_check_report {
+    bool pass;
+    char backend[16], placement[16], isa[32];                /* of the path that was checked */
+    int n_cases;
+    struct ds_check_case *cases;
+};
 /* The witness. oracle: path of an oracle file; NULL: compare with the template (the plain CPU path). */
 ds_status ds_check(const struct ds_options *o, const char *oracle, struct ds_check_report *r, ds_tick tick, void *tick_ctx,
                    struct ds_err *e);

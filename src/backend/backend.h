@@ -179,6 +179,7 @@ struct ds_backend {
     const struct ds_ops *ops;
     const char *name;              /* "cpu", "cuda", "metal" */
     const char *placement;         /* "full", or "gemm" for a split */
+    const char *device;            /* the accelerator by its own name; NULL: none */
     const char *gdn_form;          /* "seq" or "chunk": how prefill runs the recurrence */
     bool grouped;                  /* matmul takes whole groups */
     double cosine_limit;           /* least cosine of logits against the template for float weights */

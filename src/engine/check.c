@@ -337,7 +337,12 @@ ds_status ds_check(const struct ds_options *o, const char *oracle, struct ds_che
     r->pass = true;
     if (!opt.kv) opt.kv = "f32";   /* so that caches can be judged; --kv f16 is honoured */
     ds_status st = ds_engine_open(&g, &opt, e);
-    if (!st) st = ds_session_new(&s, g, e);
+    if (!st) {
+        snprintf(r->backend, sizeof r->backend, "%s", ds_engine_backend(g));
+        snprintf(r->placement, sizeof r->placement, "%s", ds_engine_placement(g));
+        snprintf(r->isa, sizeof r->isa, "%s", ds_engine_isa(g));
+        st = ds_session_new(&s, g, e);
+    }
     if (!st) st = oracle ? against_oracle(r, s, oracle, tick, tick_ctx, e) : against_template(r, s, &opt, tick, tick_ctx, e);
     r->pass &= !st && r->n_cases > 0;
     ds_session_free(s);

@@ -85,7 +85,11 @@ static void fill_info(struct ds_engine *g)
 
 static ds_status load(struct ds_engine *g, const struct ds_options *o, struct ds_err *e)
 {
-    if (o->synth.like) return ds_synth_make(&o->synth, &g->gguf, e);
+    if (o->synth.like) {
+        struct ds_synth_spec spec = o->synth;
+        if (!spec.progress) spec.progress = o->progress, spec.progress_ctx = o->progress_ctx;
+        return ds_synth_make(&spec, &g->gguf, e);
+    }
     if (!o->model) return ds_fail(e, DS_EARG, "no model was given: name a GGUF file, or a geometry to synthesise");
     return ds_gguf_open(&g->gguf, o->model, e);
 }
@@ -176,6 +180,7 @@ void ds_engine_close(ds_engine *g)
 
 const struct ds_model_info *ds_engine_info(const ds_engine *g) { return &g->info; }
 const char *ds_engine_backend(const ds_engine *g) { return g->be->name; }
+const char *ds_engine_device(const ds_engine *g) { return g->be->device; }
 const char *ds_engine_placement(const ds_engine *g) { return g->be->placement; }
 const char *ds_engine_isa(const ds_engine *g) { return ds_cpu_level_name(g->isa); }
 const char *ds_engine_gdn_form(const ds_engine *g) { return g->be->gdn_form; }

@@ -159,6 +159,17 @@ static void fill_piece(void *ctx, int i, int thread)
     for (uint64_t k = 0; k < n; k++) v[k] = t->a + (t->b - t->a) * ds_rng_uniform(&r);
 }
 
+/* Slices of some tens of milliseconds, with the progress told between them. */
+static void run_pieces(const struct build *b, struct ds_pool *pool, struct piece *p, int n)
+{
+    const int slice = 16 * ds_pool_threads(pool);
+    for (int i = 0; i < n; i += slice) {
+        const int k = n - i < slice ? n - i : slice;
+        ds_pool_run(pool, fill_piece, p + i, k);
+        if (b->spec->progress) b->spec->progress(b->spec->progress_ctx, b->mem->bytes / (uint64_t)n * (uint64_t)(i + k), b->mem->bytes);
+    }
+}
+
 static uint64_t aligned(uint64_t bytes) { return (bytes + 63) & ~(uint64_t)63; }
 
 static ds_status fill_tensors(struct build *b, struct ds_err *e)
@@ -181,7 +192,7 @@ static ds_status fill_tensors(struct build *b, struct ds_err *e)
         ds_gguf_put_tensor(b->w, t->name, t->type, t->n_dims, t->ne, data);
         off += aligned(t->bytes);
     }
-    ds_pool_run(pool, fill_piece, pieces, (int)n_pieces);
+    run_pieces(b, pool, pieces, (int)n_pieces);
     ds_pool_free(pool);
     free(pieces);
     return DS_OK;

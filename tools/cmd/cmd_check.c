@@ -2,7 +2,7 @@
 #include "cmd/cmd.h"
 #include "common/member.h"
 #include "common/progress.h"
-#include "common/table.h"
+#include "common/grid.h"
 #include "common/tool.h"
 
 #include <math.h>
@@ -10,18 +10,16 @@
 
 #define OUTPUT_MAX (4u << 20)
 
-struct path { const char *model; char backend[16], placement[16], isa[32]; };   /* what was checked, by its own words */
-
-static void write_json(struct ds_bytes *out, const struct ds_check_report *r, const struct path *p, const char *oracle)
+static void write_json(struct ds_bytes *out, const struct ds_check_report *r, const char *model, const char *oracle)
 {
     struct ds_json_out j;
     ds_jo_init(&j, out, true);
     ds_jo_obj(&j);
-    ds_jm_text(&j, "model", p->model);
+    ds_jm_text(&j, "model", model);
     ds_jm_text(&j, "oracle", oracle);
-    ds_jm_text(&j, "backend", p->backend);
-    ds_jm_text(&j, "placement", p->placement);
-    ds_jm_text(&j, "isa", p->isa);
+    ds_jm_text(&j, "backend", r->backend);
+    ds_jm_text(&j, "placement", r->placement);
+    ds_jm_text(&j, "isa", r->isa);
     ds_jm_bool(&j, "pass", r->pass);
     ds_jm_arr(&j, "cases");
     for (int i = 0; i < r->n_cases; i++) {
@@ -46,56 +44,42 @@ static void write_json(struct ds_bytes *out, const struct ds_check_report *r, co
     ds_bytes_puts(out, "\n");
 }
 
-static void number(struct ds_table *t, const char *fmt, double v)
+static void number(struct ds_grid *t, const char *fmt, double v)
 {
     char s[32];
     if (isnan(v)) snprintf(s, sizeof s, "-");
     else if (fmt[1] == 'f') snprintf(s, sizeof s, "%.9f", v);
     else snprintf(s, sizeof s, "%.3g", v);
-    ds_table_cell(t, "%s", s);
+    ds_grid_cell(t, "%s", s);
 }
 
-static void write_text(struct ds_bytes *out, const struct ds_check_report *r, const struct path *p, const char *oracle)
+static void write_text(struct ds_bytes *out, const struct ds_check_report *r, const char *model, const char *oracle)
 {
-    struct ds_table t;
+    struct ds_grid t;
     static const char *const head[] = { "tokens", "logits cosine", "max abs", "argmax", "greedy", "kv", "conv", "recurrent", "" };
     int passed = 0;
-    ds_bytes_printf(out, "check %s on %s, placement %s, %s, against %s\n", p->model, p->backend, p->placement, p->isa,
+    ds_bytes_printf(out, "check %s on %s, placement %s, %s, against %s\n", model, r->backend, r->placement, r->isa,
                     oracle ? oracle : "the plain CPU path");
-    ds_table_init(&t, "rrrrrrrrl");
-    for (size_t i = 0; i < sizeof head / sizeof *head; i++) ds_table_cell(&t, "%s", head[i]);
+    ds_grid_init(&t, "rrrrrrrrl");
+    for (size_t i = 0; i < sizeof head / sizeof *head; i++) ds_grid_cell(&t, "%s", head[i]);
     for (int i = 0; i < r->n_cases; i++) {
         const struct ds_check_case *c = &r->cases[i];
-        ds_table_cell(&t, "%d", c->n);
+        ds_grid_cell(&t, "%d", c->n);
         number(&t, "%f", c->logits_cosine);
         number(&t, "%g", c->logits_max_abs);
-        ds_table_cell(&t, "%.2f %%", 100 * c->argmax_agreement);
-        if (c->greedy_total > 0) ds_table_cell(&t, "%d/%d", c->greedy_equal, c->greedy_total);
-        else ds_table_cell(&t, "-");
+        ds_grid_cell(&t, "%.2f %%", 100 * c->argmax_agreement);
+        if (c->greedy_total > 0) ds_grid_cell(&t, "%d/%d", c->greedy_equal, c->greedy_total);
+        else ds_grid_cell(&t, "-");
         number(&t, "%g", c->kv_max_abs);
         number(&t, "%g", c->conv_max_abs);
         number(&t, "%g", c->recurrent_max_abs);
-        ds_table_cell(&t, "%s%s", c->pass ? "ok" : "FAIL: ", c->pass ? "" : c->why);
-        ds_table_end_row(&t);
+        ds_grid_cell(&t, "%s%s", c->pass ? "ok" : "FAIL: ", c->pass ? "" : c->why);
+        ds_grid_end_row(&t);
         passed += c->pass;
     }
-    ds_table_text(out, &t);
-    ds_table_free(&t);
+    ds_grid_text(out, &t);
+    ds_grid_free(&t);
     ds_bytes_printf(out, "%s: %d of %d cases pass ('-': not part of the comparison)\n", r->pass ? "PASS" : "FAIL", passed, r->n_cases);
-}
-
-/* Which path the options lead to, in the engine's own words. */
-static ds_status learn_path(struct path *p, const struct ds_options *o, struct ds_err *e)
-{
-    ds_engine *g;
-    ds_status st = ds_tool_open(&g, o, e);
-    if (st) return st;
-    p->model = o->synth.like ? o->synth.like : o->model;
-    snprintf(p->backend, sizeof p->backend, "%s", ds_engine_backend(g));
-    snprintf(p->placement, sizeof p->placement, "%s", ds_engine_placement(g));
-    snprintf(p->isa, sizeof p->isa, "%s", ds_engine_isa(g));
-    ds_engine_close(g);
-    return DS_OK;
 }
 
 int ds_cmd_check(int argc, char **argv)
@@ -118,17 +102,15 @@ int ds_cmd_check(int argc, char **argv)
     struct ds_progress bar;
     struct ds_bytes out;
     struct ds_err e;
-    struct path p;
     int rc = ds_cli_parse(&cli, argc, argv);
     if (rc != DS_CLI_GO) return rc;
     ds_tool_catch_interrupt();
-    if (learn_path(&p, &common.engine, &e)) return ds_tool_fail(cli.prog, &e);
     ds_progress_start(&bar, "check", DS_PROGRESS_TOKENS);
     ds_status st = ds_check(&common.engine, oracle, &r, ds_progress_tick, &bar, &e);
     ds_progress_end(&bar);
     if (st) return ds_tool_fail(cli.prog, &e);
     ds_bytes_init(&out, OUTPUT_MAX);
-    (json ? write_json : write_text)(&out, &r, &p, oracle);
+    (json ? write_json : write_text)(&out, &r, common.engine.synth.like ? common.engine.synth.like : common.engine.model, oracle);
     st = ds_tool_write(&out, NULL, &e);
     rc = st ? ds_tool_fail(cli.prog, &e) : r.pass ? DS_EXIT_OK : DS_EXIT_FAIL;
     ds_bytes_free(&out);

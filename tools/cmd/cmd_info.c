@@ -1,7 +1,7 @@
 /* deltascope info: what a model is, what memory it takes, which kernels will run. */
 #include "cmd/cmd.h"
 #include "common/member.h"
-#include "common/table.h"
+#include "common/grid.h"
 #include "common/tool.h"
 
 #include <inttypes.h>
@@ -127,15 +127,16 @@ static void text_head(struct ds_bytes *out, const struct ds_model_info *m)
     ds_human_bytes(size, (double)m->file_bytes);
     ds_human_count(params, (double)m->params);
     ds_bytes_printf(out, "model      %s\n", m->path ? m->path : "made in memory");
-    ds_bytes_printf(out, "name       %s (%s), %s parameters, mostly %s, %s, hash %016" PRIx64 "\n", m->name ? m->name : "?", m->arch, params, m->type, size,
-                    m->hash);
+    ds_bytes_printf(out, "name       %s (%s), %s parameters, mostly %s, %s, hash %016" PRIx64 "\n", m->name ? m->name : "?", m->arch, params,
+                    m->type, size, m->hash);
     ds_bytes_printf(out, "layers     %d: %d GDN, %d full attention (every %d%s)%s\n", m->n_layer, m->n_gdn, m->n_attn, m->full_attention_interval,
                     m->full_attention_interval == 1 ? "st" : m->full_attention_interval == 2 ? "nd" : m->full_attention_interval == 3 ? "rd" : "th",
                     m->n_mtp ? ", and an MTP block that is not run" : "");
     ds_bytes_printf(out, "widths     hidden %d, vocabulary %d (%s head)", m->hidden, m->n_vocab, m->tied ? "tied" : "separate");
     if (m->n_expert) ds_bytes_printf(out, ", %d experts of %d, %d used, shared %d\n", m->n_expert, m->n_ff_exp, m->n_expert_used, m->n_ff_shexp);
     else ds_bytes_printf(out, ", feed-forward %d\n", m->n_ff);
-    ds_bytes_printf(out, "GDN        %d key heads of %d, %d value heads of %d, convolution %d\n", m->gdn_kh, m->gdn_dk, m->gdn_vh, m->gdn_dv, m->conv_kernel);
+    ds_bytes_printf(out, "GDN        %d key heads of %d, %d value heads of %d, convolution %d\n", m->gdn_kh, m->gdn_dk, m->gdn_vh,
+                    m->gdn_dv, m->conv_kernel);
     ds_bytes_printf(out, "attention  %d query heads, %d key/value heads of %d, rotary %d, base %g\n", m->n_head, m->n_kv, m->head_dim, m->n_rot,
                     (double)m->rope_base);
     ds_bytes_printf(out, "work       %.3f GFLOP of layer products per token\n", m->gemm_flop_per_token * 1e-9);
@@ -143,26 +144,26 @@ static void text_head(struct ds_bytes *out, const struct ds_model_info *m)
 
 static void text_types(struct ds_bytes *out, const ds_engine *g, const struct ds_model_info *m)
 {
-    struct ds_table t;
+    struct ds_grid t;
     const char *type;
     int n;
     uint64_t bytes;
     ds_bytes_printf(out, "\n%d tensors\n", m->n_tensors);
-    ds_table_init(&t, "lrrr");
-    ds_table_cell(&t, "  type");
-    ds_table_cell(&t, "tensors");
-    ds_table_cell(&t, "size");
-    ds_table_cell(&t, "bytes");
+    ds_grid_init(&t, "lrrr");
+    ds_grid_cell(&t, "  type");
+    ds_grid_cell(&t, "tensors");
+    ds_grid_cell(&t, "size");
+    ds_grid_cell(&t, "bytes");
     for (int i = 0; ds_engine_type_row(g, i, &type, &n, &bytes); i++) {
         char size[16];
         ds_human_bytes(size, (double)bytes);
-        ds_table_cell(&t, "  %s", type);
-        ds_table_cell(&t, "%d", n);
-        ds_table_cell(&t, "%s", size);
-        ds_table_cell(&t, "%" PRIu64, bytes);
+        ds_grid_cell(&t, "  %s", type);
+        ds_grid_cell(&t, "%d", n);
+        ds_grid_cell(&t, "%s", size);
+        ds_grid_cell(&t, "%" PRIu64, bytes);
     }
-    ds_table_text(out, &t);
-    ds_table_free(&t);
+    ds_grid_text(out, &t);
+    ds_grid_free(&t);
 }
 
 static void text_plan(struct ds_bytes *out, const ds_engine *g, const struct ds_model_info *m, const struct ds_plan *p)
@@ -179,35 +180,35 @@ static void text_plan(struct ds_bytes *out, const ds_engine *g, const struct ds_
         { "  scratch", p->scratch, scratch },
         { "  total", total(p), "with one snapshot" },
     };
-    struct ds_table t;
+    struct ds_grid t;
     ds_bytes_printf(out, "\nmemory (the model's window is %" PRId64 " tokens; --ctx chooses)\n", m->ctx_model);
-    ds_table_init(&t, "lrrl");
+    ds_grid_init(&t, "lrrl");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char size[16];
         ds_human_bytes(size, (double)rows[i].bytes);
-        ds_table_cell(&t, "%s", rows[i].name);
-        ds_table_cell(&t, "%s", size);
-        ds_table_cell(&t, "%" PRIu64, rows[i].bytes);
-        ds_table_cell(&t, "%s", rows[i].what);
+        ds_grid_cell(&t, "%s", rows[i].name);
+        ds_grid_cell(&t, "%s", size);
+        ds_grid_cell(&t, "%" PRIu64, rows[i].bytes);
+        ds_grid_cell(&t, "%s", rows[i].what);
     }
-    ds_table_text(out, &t);
-    ds_table_free(&t);
+    ds_grid_text(out, &t);
+    ds_grid_free(&t);
 }
 
 static void text_kernels(struct ds_bytes *out, const ds_engine *g)
 {
-    struct ds_table t;
+    struct ds_grid t;
     const char *cls, *type, *kernel;
-    ds_bytes_printf(out, "\nruns on %s, placement %s, %s, %d threads, recurrence %s\n", ds_engine_backend(g), ds_engine_placement(g), ds_engine_isa(g),
-                    ds_engine_threads(g), ds_engine_gdn_form(g));
-    ds_table_init(&t, "lll");
+    ds_bytes_printf(out, "\nruns on %s, placement %s, %s, %d threads, recurrence %s\n", ds_engine_backend(g), ds_engine_placement(g),
+                    ds_engine_isa(g), ds_engine_threads(g), ds_engine_gdn_form(g));
+    ds_grid_init(&t, "lll");
     for (int i = 0; ds_engine_kernel_row(g, i, &cls, &type, &kernel); i++) {
-        ds_table_cell(&t, "  %s", cls);
-        ds_table_cell(&t, "%s", type);
-        ds_table_cell(&t, "%s", kernel);
+        ds_grid_cell(&t, "  %s", cls);
+        ds_grid_cell(&t, "%s", type);
+        ds_grid_cell(&t, "%s", kernel);
     }
-    ds_table_text(out, &t);
-    ds_table_free(&t);
+    ds_grid_text(out, &t);
+    ds_grid_free(&t);
 }
 
 int ds_cmd_info(int argc, char **argv)

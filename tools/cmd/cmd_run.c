@@ -121,7 +121,7 @@ static ds_status print_table(const struct run *r, struct ds_err *e)
     ds_report_profile(&b, p, ds_engine_peaks(r->gen.g), r->gen.g, 0);
     fwrite(b.p, 1, b.n, stderr);
     ds_bytes_free(&b);
-    return ds_check_rates(p, ds_engine_peaks(r->gen.g), e);
+    return ds_check_rates(p, r->gen.g, e);
 }
 
 static ds_status one_prompt(struct run *r, int *rc, struct ds_err *e)

@@ -1,10 +1,13 @@
 /* deltascope synth: write a model with random weights. */
 #include "cmd/cmd.h"
+#include "common/progress.h"
 #include "common/tool.h"
 
 #include "base/os.h"
 
 #include <stdio.h>
+
+static void making(void *ctx, uint64_t done, uint64_t total) { ds_progress_set(ctx, (double)done, (double)total); }
 
 int ds_cmd_synth(int argc, char **argv)
 {
@@ -20,12 +23,17 @@ int ds_cmd_synth(int argc, char **argv)
         .about = "Writes a GGUF file with seeded random weights whose activations stay sane: for timing, not for text.\n",
         .opts = opts, .n_opts = sizeof opts / sizeof *opts, .common = &common, .groups = DS_GROUP_SYNTH,
     };
+    struct ds_progress bar;
     struct ds_err e;
     int rc = ds_cli_parse(&cli, argc, argv);
     if (rc != DS_CLI_GO) return rc;
     if (!common.engine.synth.like) return ds_cli_usage(cli.prog, "--like is missing (see %s --help)", cli.prog);
     if (!path) return ds_cli_usage(cli.prog, "-o is missing (see %s --help)", cli.prog);
     if (ds_file_exists(path) && !force) return ds_cli_usage(cli.prog, "%s: exists already, and --force was not given", path);
-    if (ds_synth_write(&common.engine.synth, path, &e)) return ds_tool_fail(cli.prog, &e);
-    return DS_EXIT_OK;
+    ds_progress_start(&bar, "making weights", DS_PROGRESS_BYTES);
+    common.engine.synth.progress = making;
+    common.engine.synth.progress_ctx = &bar;
+    ds_status st = ds_synth_write(&common.engine.synth, path, &e);
+    ds_progress_end(&bar);
+    return st ? ds_tool_fail(cli.prog, &e) : DS_EXIT_OK;
 }

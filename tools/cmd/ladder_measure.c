@@ -95,16 +95,15 @@ static ds_status run_chunks(struct measuring *m, int u, struct ds_err *e)
 /* The baseline's stage table per length on stderr, when a profile was asked for. */
 static ds_status show_profiles(struct measuring *m, struct ds_err *e)
 {
-    const struct ds_peaks *pk = ds_engine_peaks(m->rig.g);
     struct ds_bytes t;
     ds_status st = DS_OK;
     ds_bytes_init(&t, DS_LADDER_MAX);
     for (int i = 0; i < m->s->prefill.n && !st; i++) {
         const struct ds_cell *c = &m->rung[0][i];
-        st = ds_check_rates(&c->prof[ds_cell_median(c)], pk, e);
+        st = ds_check_rates(&c->prof[ds_cell_median(c)], m->rig.g, e);
         if (m->s->common.profile == DS_PROF_OFF) continue;
         ds_bytes_puts(&t, "\n");
-        ds_report_profile(&t, &c->prof[ds_cell_median(c)], pk, m->rig.g, 0);
+        ds_report_profile(&t, &c->prof[ds_cell_median(c)], ds_engine_peaks(m->rig.g), m->rig.g, 0);
     }
     if (!st && t.n && !t.failed) fputs(t.p, stderr);
     ds_bytes_free(&t);

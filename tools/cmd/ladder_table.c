@@ -1,7 +1,7 @@
 /* The ladder as Markdown: one table per machine, blank where nothing was measured. */
 #include "cmd/ladder.h"
 #include "common/rig.h"
-#include "common/table.h"
+#include "common/grid.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -74,62 +74,62 @@ static double divergence(const struct ds_view *view, const struct source *s, con
     return least > 0 && v / least - 1 > DS_DIVERGENCE ? v / least - 1 : 0;
 }
 
-static void write_cell(struct ds_table *t, const struct ds_view *view, const struct source *s, const struct row *r, int P)
+static void write_cell(struct ds_grid *t, const struct ds_view *view, const struct source *s, const struct row *r, int P)
 {
     const struct ds_record *rec = record_of(s, r, P), *base = ds_ladder_find(s->l, s->section, 0, P, 0);
     char a[32], lo[32], hi[32];
     double v;
     if (r->kind == ROW_RATE && rec && P < DS_RATE_MIN) {
-        ds_table_cell(t, "latency only");
+        ds_grid_cell(t, "latency only");
         return;
     }
     if (!cell_value(s, r, P, &v)) {
-        ds_table_cell(t, BLANK);
+        ds_grid_cell(t, BLANK);
         return;
     }
     number(a, sizeof a, v);
     if (r->kind == ROW_WALL) {
         number(lo, sizeof lo, rec->min_ms);
         number(hi, sizeof hi, rec->max_ms);
-        ds_table_cell(t, "%s (%s-%s)", a, lo, hi);
+        ds_grid_cell(t, "%s (%s-%s)", a, lo, hi);
     } else if (r->kind == ROW_PER_TOKEN) {
         double over = divergence(view, s, r, v);
-        if (over > 0) ds_table_cell(t, "%s (diverges, +%.1f %%)", a, 100 * over);
-        else ds_table_cell(t, "%s", a);
+        if (over > 0) ds_grid_cell(t, "%s (diverges, +%.1f %%)", a, 100 * over);
+        else ds_grid_cell(t, "%s", a);
     } else if (r->kind == ROW_RATE) {
-        ds_table_cell(t, "%s", a);
+        ds_grid_cell(t, "%s", a);
     } else {
-        ds_table_cell(t, "%s (%.1f %%)", a, base ? 100 * v / base->median_ms : 0);
+        ds_grid_cell(t, "%s (%.1f %%)", a, base ? 100 * v / base->median_ms : 0);
     }
 }
 
 /* --- one machine ----------------------------------------------------------------------------------- */
 
-static void row_label(struct ds_table *t, int i)
+static void row_label(struct ds_grid *t, int i)
 {
     bool first = i == 0 || rows[i].rung != rows[i - 1].rung;
-    if (first) ds_table_cell(t, "%d", rows[i].rung);
-    else ds_table_cell(t, "%s", "");
-    ds_table_cell(t, "%s", rows[i].label);
+    if (first) ds_grid_cell(t, "%d", rows[i].rung);
+    else ds_grid_cell(t, "%s", "");
+    ds_grid_cell(t, "%s", rows[i].label);
 }
 
 static void write_section_table(struct ds_bytes *out, const struct ds_view *v, int section)
 {
     static const char align[] = "llrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr";
     struct source s = { v->l, section };
-    struct ds_table t;
+    struct ds_grid t;
     char cols[DS_INTS_MAX + 3];
     snprintf(cols, sizeof cols, "%.*s", v->P.n + 2, align);
-    ds_table_init(&t, cols);
-    ds_table_cell(&t, "rung");
-    ds_table_cell(&t, "what");
-    for (int i = 0; i < v->P.n; i++) ds_table_cell(&t, "P=%d", v->P.v[i]);
+    ds_grid_init(&t, cols);
+    ds_grid_cell(&t, "rung");
+    ds_grid_cell(&t, "what");
+    for (int i = 0; i < v->P.n; i++) ds_grid_cell(&t, "P=%d", v->P.v[i]);
     for (int i = 0; i < N_ROWS; i++) {
         row_label(&t, i);
         for (int k = 0; k < v->P.n; k++) write_cell(&t, v, &s, &rows[i], v->P.v[k]);
     }
-    ds_table_markdown(out, &t);
-    ds_table_free(&t);
+    ds_grid_markdown(out, &t);
+    ds_grid_free(&t);
 }
 
 /* Differences and leftovers are too small a part of what was measured for a ratio to mean anything. */
@@ -142,16 +142,16 @@ static bool has_ratio(const struct row *r)
 static void write_compared_table(struct ds_bytes *out, const struct ds_view *v)
 {
     struct source before = { v->before, v->before_section }, after = { v->l, 0 };
-    struct ds_table t;
+    struct ds_grid t;
     char cols[3 * DS_INTS_MAX + 3] = "ll";
     for (int i = 0; i < v->P.n; i++) memcpy(cols + 2 + 3 * i, "rrr", 4);
-    ds_table_init(&t, cols);
-    ds_table_cell(&t, "rung");
-    ds_table_cell(&t, "what");
+    ds_grid_init(&t, cols);
+    ds_grid_cell(&t, "rung");
+    ds_grid_cell(&t, "what");
     for (int i = 0; i < v->P.n; i++) {
-        ds_table_cell(&t, "P=%d before", v->P.v[i]);
-        ds_table_cell(&t, "after");
-        ds_table_cell(&t, "after/before");
+        ds_grid_cell(&t, "P=%d before", v->P.v[i]);
+        ds_grid_cell(&t, "after");
+        ds_grid_cell(&t, "after/before");
     }
     for (int i = 0; i < N_ROWS; i++) {
         row_label(&t, i);
@@ -160,15 +160,15 @@ static void write_compared_table(struct ds_bytes *out, const struct ds_view *v)
             bool has_b = cell_value(&before, &rows[i], v->P.v[k], &b), has_a = cell_value(&after, &rows[i], v->P.v[k], &a);
             char s[32];
             number(s, sizeof s, has_b ? b : 0);
-            ds_table_cell(&t, "%s", has_b ? s : BLANK);
+            ds_grid_cell(&t, "%s", has_b ? s : BLANK);
             number(s, sizeof s, has_a ? a : 0);
-            ds_table_cell(&t, "%s", has_a ? s : BLANK);
-            if (has_a && has_b && b > 0 && has_ratio(&rows[i])) ds_table_cell(&t, "%.3f", a / b);
-            else ds_table_cell(&t, "%s", "");
+            ds_grid_cell(&t, "%s", has_a ? s : BLANK);
+            if (has_a && has_b && b > 0 && has_ratio(&rows[i])) ds_grid_cell(&t, "%.3f", a / b);
+            else ds_grid_cell(&t, "%s", "");
         }
     }
-    ds_table_markdown(out, &t);
-    ds_table_free(&t);
+    ds_grid_markdown(out, &t);
+    ds_grid_free(&t);
 }
 
 /* --- where the numbers come from ------------------------------------------------------------------- */
@@ -190,11 +190,12 @@ static void write_origin(struct ds_bytes *out, const struct ds_ladder *l, int se
         found++;
         repeated += ds_ladder_find(l, section, r->rung, r->P, r->ubatch) != r;
         if (!first_of_command(l, i)) continue;
-        ds_bytes_printf(out, "- %s: `%s`, commit %s, %d repetition%s, clock: %s%s\n", r->date, r->command, r->commit, r->reps, r->reps == 1 ? "" : "s",
-                        r->clock ? r->clock : "the system does not say", r->busy ? ", BUSY: other work held the machine" : "");
+        ds_bytes_printf(out, "- %s: `%s`, commit %s, %d repetition%s, clock: %s%s\n", r->date, r->command, r->commit, r->reps,
+                        r->reps == 1 ? "" : "s", r->clock ? r->clock : "the system does not say",
+                        r->busy ? ", BUSY: other work held the machine" : "");
     }
     if (!found) ds_bytes_puts(out, "- Nothing was measured on this machine yet.\n");
-    if (repeated) ds_bytes_printf(out, "- %d record%s of a cell that was measured again later; the latest is shown.\n", repeated, repeated == 1 ? "" : "s");
+    if (repeated) ds_bytes_printf(out, "- %d record(s) of cells that were measured again later; the latest is shown.\n", repeated);
 }
 
 static void write_notes(struct ds_bytes *out, bool compared)

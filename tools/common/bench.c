@@ -6,7 +6,7 @@
 #include "common/report.h"
 #include "common/rig.h"
 #include "common/stats.h"
-#include "common/table.h"
+#include "common/grid.h"
 #include "common/tool.h"
 
 #include <inttypes.h>
@@ -15,6 +15,7 @@
 #include <string.h>
 
 #define OUTPUT_MAX (64u << 20)
+enum { MAX_FLAGS = 8 };
 
 struct decode_result { int depth, steps, n; double *ms, gb; };
 
@@ -27,6 +28,7 @@ struct bench {
     struct ds_cell cells[DS_INTS_MAX];
     int n_cells;
     int warm_up;                    /* tokens */
+    uint64_t peak_rss;              /* before the peaks are measured, whose buffers are not the engine's */
     struct decode_result decode;
 };
 
@@ -107,7 +109,6 @@ static ds_status measure_decode(struct bench *b, struct ds_err *e)
 
 static ds_status measure(struct bench *b, struct ds_err *e)
 {
-    const struct ds_peaks *pk;
     ds_status st = open_rig(b, e);
     if (st) return st;
     ds_provenance_begin(&b->prov, b->rig.g, b->s->command);
@@ -116,9 +117,9 @@ static ds_status measure(struct bench *b, struct ds_err *e)
     if (!st) st = measure_decode(b, e);
     if (st) return st;
     ds_provenance_end(&b->prov);
-    pk = ds_engine_peaks(b->rig.g);
-    b->peaks = *pk;
-    for (int i = 0; i < b->n_cells && !st; i++) st = ds_check_rates(&b->cells[i].prof[ds_cell_median(&b->cells[i])], &b->peaks, e);
+    b->peak_rss = ds_mem_peak_rss();
+    for (int i = 0; i < b->n_cells && !st; i++) st = ds_check_rates(&b->cells[i].prof[ds_cell_median(&b->cells[i])], b->rig.g, e);
+    b->peaks = *ds_engine_peaks(b->rig.g);
     return st;
 }
 
@@ -136,7 +137,14 @@ static double bandwidth_share(const struct bench *b)
     return share <= 1 ? share : 0;
 }
 
-static int flags_of(const struct bench *b, const struct ds_cell *c, const char *flags[8])
+static bool has_fallback(const struct bench *b, const struct ds_profile *p)
+{
+    for (int i = 0; i < p->n_classes; i++)
+        if (ds_is_plain_kernel(p->classes[i].kernel, b->prov.isa)) return true;
+    return false;
+}
+
+static int flags_of(const struct bench *b, const struct ds_cell *c, const char *flags[MAX_FLAGS])
 {
     int n = 0;
     if (c->skip) flags[n++] = "TIMING ONLY";
@@ -145,6 +153,7 @@ static int flags_of(const struct bench *b, const struct ds_cell *c, const char *
     if (c->P < DS_RATE_MIN) flags[n++] = "latency";
     if (c->cold) flags[n++] = "cold";
     if (b->rig.mode == DS_PROF_DRAIN) flags[n++] = "drain";
+    if (has_fallback(b, &c->prof[ds_cell_median(c)])) flags[n++] = "fallback: plain kernel";
     if (b->prov.busy) flags[n++] = "busy";
     return n;
 }
@@ -172,7 +181,7 @@ static void json_cell(struct ds_json_out *j, const struct bench *b, const struct
 {
     int m = ds_cell_median(c);
     const struct ds_profile *p = &c->prof[m];
-    const char *flags[8];
+    const char *flags[MAX_FLAGS];
     ds_jo_obj(j);
     ds_jm_int(j, "P", c->P);
     ds_jm_int(j, "depth", c->depth);
@@ -203,6 +212,7 @@ static void json_machine(struct ds_json_out *j, const struct bench *b)
     ds_jm_text(j, "gpu", p->gpu);
     ds_jm_num(j, "peak_int8_gops", b->peaks.int8_gops);
     ds_jm_num(j, "peak_f32_gflops", b->peaks.f32_gflops);
+    ds_jm_num(j, "peak_float_product_gflops", b->peaks.mm_gflops);
     ds_jm_num(j, "read_gbs", b->peaks.read_gbs);
     ds_jm_num(j, "copy_gbs", b->peaks.copy_gbs);
     ds_jo_obj_end(j);
@@ -262,7 +272,7 @@ static void write_json(struct ds_bytes *out, const struct bench *b)
     ds_jm_text(&j, "busy_why", p->busy_why);
     ds_jm_int(&j, "warm_up_tokens", b->warm_up);
     ds_jm_num(&j, "load_ms", m->load_ms);
-    ds_jm_int(&j, "peak_rss_bytes", (int64_t)ds_mem_peak_rss());
+    ds_jm_int(&j, "peak_rss_bytes", (int64_t)b->peak_rss);
     ds_jm_int(&j, "plan_bytes", (int64_t)plan_total(&b->plan));
     ds_jm_arr(&j, "prefill");
     for (int i = 0; i < b->n_cells; i++) json_cell(&j, b, &b->cells[i]);
@@ -281,13 +291,13 @@ static void write_head(struct ds_bytes *out, const struct bench *b)
     char size[16], params[16], rss[16], plan[16], line[512];
     ds_human_bytes(size, (double)m->file_bytes);
     ds_human_count(params, (double)m->params);
-    ds_human_bytes(rss, (double)ds_mem_peak_rss());
+    ds_human_bytes(rss, (double)b->peak_rss);
     ds_human_bytes(plan, (double)plan_total(&b->plan));
     ds_provenance_line(p, line, sizeof line);
     ds_bytes_printf(out, "model    %s %s, %s parameters, %s (%s, hash %s)\n", m->arch, m->type, params, size, m->path ? m->path : m->name, p->hash);
     ds_bytes_printf(out, "machine  %s\n", line);
-    ds_bytes_printf(out, "peaks    int8 %.0f GOP/s, f32 %.0f GFLOP/s, read %.1f GB/s, copy %.1f GB/s, as measured here\n", b->peaks.int8_gops,
-                    b->peaks.f32_gflops, b->peaks.read_gbs, b->peaks.copy_gbs);
+    ds_bytes_printf(out, "peaks    int8 %.0f GOP/s, float products %.0f GFLOP/s, f32 %.0f GFLOP/s, read %.1f GB/s, copy %.1f GB/s, as measured here\n",
+                    b->peaks.int8_gops, b->peaks.mm_gflops, b->peaks.f32_gflops, b->peaks.read_gbs, b->peaks.copy_gbs);
     ds_bytes_printf(out, "engine   ubatch %d, kv %s, gdn %s; loaded in %.0f ms, plan %s, peak RSS %s\n", ds_engine_ubatch(b->rig.g), p->kv, p->gdn,
                     m->load_ms, plan, rss);
     if (b->s->cold) ds_bytes_puts(out, "state    cold: each repetition is the first prefill of a fresh engine (page cache as it was)\n");
@@ -298,39 +308,39 @@ static void write_head(struct ds_bytes *out, const struct bench *b)
 
 static void write_cells(struct ds_bytes *out, const struct bench *b)
 {
-    struct ds_table t;
+    struct ds_grid t;
     static const char *const head[] = { "P", "depth", "median ms", "min", "max", "reps", "tok/s", "of peak", "notes" };
-    ds_table_init(&t, "rrrrrrrrl");
-    for (size_t i = 0; i < sizeof head / sizeof *head; i++) ds_table_cell(&t, "%s", head[i]);
+    ds_grid_init(&t, "rrrrrrrrl");
+    for (size_t i = 0; i < sizeof head / sizeof *head; i++) ds_grid_cell(&t, "%s", head[i]);
     for (int i = 0; i < b->n_cells; i++) {
         const struct ds_cell *c = &b->cells[i];
-        const char *flags[8];
+        const char *flags[MAX_FLAGS];
         char notes[128] = "";
         int m = ds_cell_median(c), n = flags_of(b, c, flags);
         for (int k = 0; k < n; k++) snprintf(notes + strlen(notes), sizeof notes - strlen(notes), "%s%s", k ? ", " : "", flags[k]);
-        ds_table_cell(&t, "%d", c->P);
-        ds_table_cell(&t, "%d", c->depth);
-        ds_table_cell(&t, "%.2f", c->ms[m]);
-        ds_table_cell(&t, "%.2f", ds_min(c->ms, c->n));
-        ds_table_cell(&t, "%.2f", ds_max(c->ms, c->n));
-        ds_table_cell(&t, "%d", c->n);
-        if (c->P >= DS_RATE_MIN) ds_table_cell(&t, "%.1f", 1e3 * c->P / c->ms[m]);
-        else ds_table_cell(&t, "-");
-        ds_table_cell(&t, "%.1f %%", 100 * ds_peak_share(&c->prof[m], &b->peaks, c->ms[m]));
-        ds_table_cell(&t, "%s", notes);
-        ds_table_end_row(&t);
+        ds_grid_cell(&t, "%d", c->P);
+        ds_grid_cell(&t, "%d", c->depth);
+        ds_grid_cell(&t, "%.2f", c->ms[m]);
+        ds_grid_cell(&t, "%.2f", ds_min(c->ms, c->n));
+        ds_grid_cell(&t, "%.2f", ds_max(c->ms, c->n));
+        ds_grid_cell(&t, "%d", c->n);
+        if (c->P >= DS_RATE_MIN) ds_grid_cell(&t, "%.1f", 1e3 * c->P / c->ms[m]);
+        else ds_grid_cell(&t, "-");
+        ds_grid_cell(&t, "%.1f %%", 100 * ds_peak_share(&c->prof[m], &b->peaks, c->ms[m]));
+        ds_grid_cell(&t, "%s", notes);
+        ds_grid_end_row(&t);
     }
     ds_bytes_puts(out, "\n");
-    ds_table_text(out, &t);
-    ds_table_free(&t);
+    ds_grid_text(out, &t);
+    ds_grid_free(&t);
 }
 
 static void write_decode(struct ds_bytes *out, const struct bench *b)
 {
     const struct decode_result *d = &b->decode;
     if (!d->n) return;
-    ds_bytes_printf(out, "\ndecode   %d steps from depth %d: %.3f ms per token, %.1f tok/s (min %.3f, max %.3f over %d)", d->steps, d->depth, decode_ms(d),
-                    1e3 / decode_ms(d), ds_min(d->ms, d->n) / d->steps, ds_max(d->ms, d->n) / d->steps, d->n);
+    ds_bytes_printf(out, "\ndecode   %d steps from depth %d: %.3f ms per token, %.1f tok/s (min %.3f, max %.3f over %d)", d->steps, d->depth,
+                    decode_ms(d), 1e3 / decode_ms(d), ds_min(d->ms, d->n) / d->steps, ds_max(d->ms, d->n) / d->steps, d->n);
     if (bandwidth_share(b) > 0) ds_bytes_printf(out, ", %.0f %% of the read bandwidth\n", 100 * bandwidth_share(b));
     else ds_bytes_puts(out, "; bandwidth share not told: the bytes of a step stay in cache\n");
 }

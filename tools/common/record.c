@@ -42,6 +42,7 @@ void ds_provenance_begin(struct ds_provenance *p, const ds_engine *g, const char
     ds_cpu_model(p->cpu, sizeof p->cpu);
     p->cores = ds_cpu_count();
     p->threads = ds_engine_threads(g);
+    copy(p->gpu, sizeof p->gpu, ds_engine_device(g));
     copy(p->isa, sizeof p->isa, ds_engine_isa(g));
     copy(p->backend, sizeof p->backend, ds_engine_backend(g));
     copy(p->placement, sizeof p->placement, ds_engine_placement(g));

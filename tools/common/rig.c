@@ -60,9 +60,11 @@ void ds_rig_close(struct ds_rig *r)
 
 /* --- prefill ----------------------------------------------------------------------------------- */
 
+/* An interrupt during the last chunk finds the prefill done, but ends the measurement all the same. */
 static ds_status advance(struct ds_rig *r, int from, int n, struct ds_err *e)
 {
-    return ds_session_prefill(r->s, r->ids + from, n, DS_ROWS_LAST, ds_progress_tick, &r->bar, e);
+    ds_status st = ds_session_prefill(r->s, r->ids + from, n, DS_ROWS_LAST, ds_progress_tick, &r->bar, e);
+    return !st && ds_tool_interrupted ? ds_fail(e, DS_ECANCEL, "interrupted") : st;
 }
 
 static ds_status to_depth(struct ds_rig *r, int depth, unsigned skip, struct ds_err *e)

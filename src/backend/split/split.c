@@ -373,6 +373,7 @@ struct ds_backend *ds_split_new(struct ds_backend *host, struct ds_backend *devi
     s->be.ops = &split_ops;
     s->be.name = device->name;
     s->be.placement = "gemm";
+    s->be.device = device->device;
     s->be.gdn_form = host->gdn_form;
     s->be.cosine_limit = device->cosine_limit;
     s->be.cache_limit = device->cache_limit;

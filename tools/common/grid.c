@@ -1,25 +1,25 @@
-#include "common/table.h"
+#include "common/grid.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-void ds_table_init(struct ds_table *t, const char *align)
+void ds_grid_init(struct ds_grid *t, const char *align)
 {
     memset(t, 0, sizeof *t);
     t->align = align;
     t->cols = (int)strlen(align);
 }
 
-void ds_table_free(struct ds_table *t)
+void ds_grid_free(struct ds_grid *t)
 {
     for (int i = 0; i < t->n; i++) free(t->cell[i]);
     free(t->cell);
     memset(t, 0, sizeof *t);
 }
 
-void ds_table_cell(struct ds_table *t, const char *fmt, ...)
+void ds_grid_cell(struct ds_grid *t, const char *fmt, ...)
 {
     char text[512];
     va_list ap;
@@ -41,9 +41,9 @@ void ds_table_cell(struct ds_table *t, const char *fmt, ...)
     t->cell[t->n++] = copy;
 }
 
-void ds_table_end_row(struct ds_table *t)
+void ds_grid_end_row(struct ds_grid *t)
 {
-    while (!t->failed && t->n % t->cols) ds_table_cell(t, "%s", "");
+    while (!t->failed && t->n % t->cols) ds_grid_cell(t, "%s", "");
 }
 
 /* Code points, so that a column of UTF-8 text lines up. */
@@ -54,7 +54,7 @@ static int width(const char *s)
     return n;
 }
 
-static int column_width(const struct ds_table *t, int c)
+static int column_width(const struct ds_grid *t, int c)
 {
     int w = 0;
     for (int i = c; i < t->n; i += t->cols) w = width(t->cell[i]) > w ? width(t->cell[i]) : w;
@@ -67,7 +67,7 @@ static void spaces(struct ds_bytes *b, int n)
 }
 
 /* One cell, padded to w on the side that its alignment leaves free. */
-static void padded(struct ds_bytes *b, const struct ds_table *t, int i, int w, bool last)
+static void padded(struct ds_bytes *b, const struct ds_grid *t, int i, int w, bool last)
 {
     int fill = w - width(t->cell[i]);
     bool right = t->align[i % t->cols] == 'r';
@@ -76,7 +76,7 @@ static void padded(struct ds_bytes *b, const struct ds_table *t, int i, int w, b
     if (!right && !last) spaces(b, fill);
 }
 
-void ds_table_text(struct ds_bytes *b, const struct ds_table *t)
+void ds_grid_text(struct ds_bytes *b, const struct ds_grid *t)
 {
     if (t->failed) b->failed = true;
     for (int i = 0; i < t->n && !b->failed; i += t->cols) {
@@ -90,7 +90,7 @@ void ds_table_text(struct ds_bytes *b, const struct ds_table *t)
     }
 }
 
-void ds_table_markdown(struct ds_bytes *b, const struct ds_table *t)
+void ds_grid_markdown(struct ds_bytes *b, const struct ds_grid *t)
 {
     if (t->failed) b->failed = true;
     for (int i = 0; i < t->n && !b->failed; i += t->cols) {
