@@ -4,7 +4,7 @@
 #   deps.sh need SET       says in a sentence what is missing and fails; installs nothing
 #   deps.sh install SET    installs what is missing: by apt-get when root, else prints the one command
 #
-# SET: compiler, build (+ utf8proc), test (+ nm), check (+ clang, emulators, valgrind). A set holds those before it.
+# SET: compiler, build (+ utf8proc), test (+ nm, python3), check (+ clang, emulators, valgrind). A set holds those before it.
 # CC and CPPFLAGS are those of the build. Things are probed by using them, not by asking a package manager.
 
 CC=${CC:-cc}
@@ -32,6 +32,7 @@ probe_build() {
 probe_test() {
     probe_build
     have nm || missing "nm" "binutils" "binutils"
+    have python3 || missing "python3" "python3-minimal" "python3"
 }
 probe_check() {
     probe_test
