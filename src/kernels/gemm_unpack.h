@@ -9,7 +9,7 @@
  * (Q4_1, Q5_1) it is 1. Sub-block scales of Q2_K and Q3_K are small enough to be multiplied into q
  * exactly, which leaves one scale per 256. All products of f16 scales with integer sub-scales fit f32.
  *
- * Plain C that compilers vectorise well; included by every kernel file and compiled with its flags. */
+ * The compilers' portable vectors; included by every kernel file and compiled with its flags. */
 #ifndef DS_KERNELS_GEMM_UNPACK_H
 #define DS_KERNELS_GEMM_UNPACK_H
 
@@ -82,6 +82,43 @@ static inline float ds_round_h(float x)
 #endif
 }
 
+/* --- sixteen bytes at a time ---------------------------------------------------------------------- */
+
+typedef uint8_t ds_u8x16 __attribute__((vector_size(16)));
+
+static inline ds_u8x16 ds_load16(const void *p)
+{
+    ds_u8x16 v;
+    memcpy(&v, p, 16);
+    return v;
+}
+
+static inline void ds_store16(int8_t *p, ds_u8x16 v) { memcpy(p, &v, 16); }
+
+/* table[i] for sixteen i < 16. */
+static inline ds_u8x16 ds_lookup(ds_u8x16 table, ds_u8x16 i)
+{
+#if defined(__SSSE3__)
+    return (ds_u8x16)_mm_shuffle_epi8((__m128i)table, (__m128i)i);
+#elif defined(__aarch64__)
+    return (ds_u8x16)vqtbl1q_u8((uint8x16_t)table, (uint8x16_t)i);
+#else
+    ds_u8x16 v;
+    for (int j = 0; j < 16; j++) v[j] = table[i[j] & 15];
+    return v;
+#endif
+}
+
+/* 16 in byte e where bit e is set, for sixteen bits. */
+static inline ds_u8x16 ds_bits_to_16(uint32_t bits)
+{
+    typedef uint64_t u64x2 __attribute__((vector_size(16)));
+    const uint64_t each = 0x0101010101010101u;
+    u64x2 v = { (bits & 255) * each, (bits >> 8 & 255) * each };       /* eight copies of a byte */
+    v &= 0x8040201008040201u;                                          /* bit i of copy i */
+    return (ds_u8x16)(((v + 0x7f7f7f7f7f7f7f7fu) & 0x8080808080808080u) >> 3);
+}
+
 /* --- 32 elements, one scale ------------------------------------------------------------------- */
 
 static inline void ds_unpack_q8_0(const struct ds_chunk *c, const void *src)
@@ -91,70 +128,50 @@ static inline void ds_unpack_q8_0(const struct ds_chunk *c, const void *src)
     memcpy(c->q, b->q, 32);
 }
 
-static inline void ds_nibbles_32(int8_t *q, const uint8_t *qs, int sub)
-{
-    for (int j = 0; j < 16; j++) {
-        q[j] = (int8_t)((qs[j] & 15) - sub);
-        q[j + 16] = (int8_t)((qs[j] >> 4) - sub);
-    }
-}
-
-/* Adds 16 to q_e where bit e of qh is set. */
-static inline void ds_fifth_bit_32(int8_t *q, uint32_t qh)
-{
-    for (int e = 0; e < 32; e++) q[e] = (int8_t)(q[e] + (int)((qh >> e) & 1) * 16);
-}
-
 static inline void ds_unpack_q4_0(const struct ds_chunk *c, const void *src)
 {
     const struct ds_block_q4_0 *b = src;
+    ds_u8x16 v = ds_load16(b->qs);
     c->scale[0] = ds_h2f(b->d);
-    ds_nibbles_32(c->q, b->qs, 8);
+    ds_store16(c->q, (v & 15) - 8);
+    ds_store16(c->q + 16, (v >> 4) - 8);
 }
 
 static inline void ds_unpack_q4_1(const struct ds_chunk *c, const void *src)
 {
     const struct ds_block_q4_1 *b = src;
+    ds_u8x16 v = ds_load16(b->qs);
     c->scale[0] = ds_h2f(b->d);
     c->min[0] = ds_h2f(b->m);
-    ds_nibbles_32(c->q, b->qs, 0);
+    ds_store16(c->q, v & 15);
+    ds_store16(c->q + 16, v >> 4);
 }
 
 static inline void ds_unpack_q5_0(const struct ds_chunk *c, const void *src)
 {
     const struct ds_block_q5_0 *b = src;
+    ds_u8x16 v = ds_load16(b->qs);
     c->scale[0] = ds_h2f(b->d);
-    ds_nibbles_32(c->q, b->qs, 16);
-    ds_fifth_bit_32(c->q, b->qh);
+    ds_store16(c->q, (v & 15) + ds_bits_to_16(b->qh) - 16);
+    ds_store16(c->q + 16, (v >> 4) + ds_bits_to_16(b->qh >> 16) - 16);
 }
 
 static inline void ds_unpack_q5_1(const struct ds_chunk *c, const void *src)
 {
     const struct ds_block_q5_1 *b = src;
+    ds_u8x16 v = ds_load16(b->qs);
     c->scale[0] = ds_h2f(b->d);
     c->min[0] = ds_h2f(b->m);
-    ds_nibbles_32(c->q, b->qs, 0);
-    ds_fifth_bit_32(c->q, b->qh);
+    ds_store16(c->q, (v & 15) + ds_bits_to_16(b->qh));
+    ds_store16(c->q + 16, (v >> 4) + ds_bits_to_16(b->qh >> 16));
 }
 
-/* q_j = table[lo], q_{j+16} = table[hi]: one byte shuffle where the machine has it. */
+/* q_j = table[lo], q_{j+16} = table[hi]. */
 static inline void ds_levels_32(int8_t *q, const uint8_t *qs, const int8_t table[16])
 {
-#if defined(__SSSE3__)
-    __m128i t = _mm_loadu_si128((const __m128i *)table), v = _mm_loadu_si128((const __m128i *)qs), low = _mm_set1_epi8(15);
-    _mm_storeu_si128((__m128i *)q, _mm_shuffle_epi8(t, _mm_and_si128(v, low)));
-    _mm_storeu_si128((__m128i *)(q + 16), _mm_shuffle_epi8(t, _mm_and_si128(_mm_srli_epi16(v, 4), low)));
-#elif defined(__aarch64__)
-    int8x16_t t = vld1q_s8(table);
-    uint8x16_t v = vld1q_u8(qs);
-    vst1q_s8(q, vqtbl1q_s8(t, vandq_u8(v, vdupq_n_u8(15))));
-    vst1q_s8(q + 16, vqtbl1q_s8(t, vshrq_n_u8(v, 4)));
-#else
-    for (int j = 0; j < 16; j++) {
-        q[j] = table[qs[j] & 15];
-        q[j + 16] = table[qs[j] >> 4];
-    }
-#endif
+    ds_u8x16 t = ds_load16(table), v = ds_load16(qs);
+    ds_store16(q, ds_lookup(t, v & 15));
+    ds_store16(q + 16, ds_lookup(t, v >> 4));
 }
 
 static inline void ds_unpack_iq4_nl(const struct ds_chunk *c, const void *src)
@@ -176,14 +193,18 @@ static inline void ds_unpack_mxfp4(const struct ds_chunk *c, const void *src)
 
 /* --- 256 elements, sub-scales ------------------------------------------------------------------ */
 
-/* Scales and minima of Q4_K and Q5_K: eight pairs of six bits. */
+/* Scales and minima of Q4_K and Q5_K: eight pairs of six bits, four bytes at a time (see ds_k4_scale). */
 static inline void ds_k4_scales(const struct ds_chunk *c, const uint8_t s[12], float d, float dmin)
 {
+    uint32_t a[3], sc[2], m[2];
+    memcpy(a, s, 12);
+    sc[0] = a[0] & 0x3f3f3f3f;
+    m[0] = a[1] & 0x3f3f3f3f;
+    sc[1] = (a[2] & 0x0f0f0f0f) | (a[0] >> 2 & 0x30303030);
+    m[1] = (a[2] >> 4 & 0x0f0f0f0f) | (a[1] >> 2 & 0x30303030);
     for (int j = 0; j < 8; j++) {
-        int sc, m;
-        ds_k4_scale(s, j, &sc, &m);
-        c->scale[j * c->step] = d * (float)sc;
-        ds_put_m(c, j, m);
+        c->scale[j * c->step] = d * (float)(int)(sc[j / 4] >> (8 * (j % 4)) & 255);
+        ds_put_m(c, j, (int)(m[j / 4] >> (8 * (j % 4)) & 255));
     }
     c->min[0] = -dmin;
 }
@@ -193,9 +214,10 @@ static inline void ds_unpack_q4_k(const struct ds_chunk *c, const void *src)
     const struct ds_block_q4_k *b = src;
     ds_k4_scales(c, b->scales, ds_h2f(b->d), ds_h2f(b->dmin));
     for (int i = 0; i < 4; i++)
-        for (int l = 0; l < 32; l++) {
-            c->q[64 * i + l] = (int8_t)(b->qs[32 * i + l] & 15);
-            c->q[64 * i + 32 + l] = (int8_t)(b->qs[32 * i + l] >> 4);
+        for (int l = 0; l < 32; l += 16) {
+            ds_u8x16 v = ds_load16(b->qs + 32 * i + l);
+            ds_store16(c->q + 64 * i + l, v & 15);
+            ds_store16(c->q + 64 * i + 32 + l, v >> 4);
         }
 }
 
@@ -203,12 +225,14 @@ static inline void ds_unpack_q5_k(const struct ds_chunk *c, const void *src)
 {
     const struct ds_block_q5_k *b = src;
     ds_k4_scales(c, b->scales, ds_h2f(b->d), ds_h2f(b->dmin));
-    for (int i = 0; i < 4; i++)
-        for (int l = 0; l < 32; l++) {
-            uint8_t h = (uint8_t)(b->qh[l] >> (2 * i));
-            c->q[64 * i + l] = (int8_t)((b->qs[32 * i + l] & 15) | (h & 1) << 4);
-            c->q[64 * i + 32 + l] = (int8_t)((b->qs[32 * i + l] >> 4) | (h & 2) << 3);
+    for (int l = 0; l < 32; l += 16) {
+        ds_u8x16 h = ds_load16(b->qh + l);
+        for (int i = 0; i < 4; i++, h >>= 2) {
+            ds_u8x16 v = ds_load16(b->qs + 32 * i + l);
+            ds_store16(c->q + 64 * i + l, (v & 15) | (h & 1) << 4);
+            ds_store16(c->q + 64 * i + 32 + l, (v >> 4) | (h & 2) << 3);
         }
+    }
 }
 
 static inline void ds_unpack_q6_k(const struct ds_chunk *c, const void *src)
@@ -217,45 +241,54 @@ static inline void ds_unpack_q6_k(const struct ds_chunk *c, const void *src)
     float d = ds_h2f(b->d);
     for (int j = 0; j < 16; j++) c->scale[j * c->step] = d * (float)b->scales[j];
     for (int n = 0; n < 2; n++)
-        for (int l = 0; l < 32; l++) {
-            uint8_t lo = b->ql[64 * n + l], hi = b->ql[64 * n + 32 + l], h = b->qh[32 * n + l];
+        for (int l = 0; l < 32; l += 16) {
+            ds_u8x16 lo = ds_load16(b->ql + 64 * n + l), hi = ds_load16(b->ql + 64 * n + 32 + l), h = ds_load16(b->qh + 32 * n + l);
             int8_t *q = c->q + 128 * n + l;
-            q[0] = (int8_t)(((lo & 15) | (h & 3) << 4) - 32);
-            q[32] = (int8_t)(((hi & 15) | (h & 12) << 2) - 32);
-            q[64] = (int8_t)(((lo >> 4) | (h & 48)) - 32);
-            q[96] = (int8_t)(((hi >> 4) | (h & 192) >> 2) - 32);
+            ds_store16(q, ((lo & 15) | (h & 3) << 4) - 32);
+            ds_store16(q + 32, ((hi & 15) | (h & 12) << 2) - 32);
+            ds_store16(q + 64, ((lo >> 4) | (h & 48)) - 32);
+            ds_store16(q + 96, ((hi >> 4) | (h >> 2 & 48)) - 32);
         }
 }
 
-/* q_i sc: 0..45. */
+/* q_i sc: 0..45, looked up among 0, sc, 2 sc, 3 sc. */
 static inline void ds_unpack_q2_k(const struct ds_chunk *c, const void *src)
 {
+    typedef uint32_t u32x4 __attribute__((vector_size(16)));
     const struct ds_block_q2_k *b = src;
     c->scale[0] = ds_h2f(b->d);
     c->min[0] = -ds_h2f(b->dmin);
     for (int j = 0; j < 16; j++) ds_put_m(c, j, b->scales[j] >> 4);
     for (int n = 0; n < 2; n++)
-        for (int k = 0; k < 4; k++)
-            for (int s = 0; s < 2; s++) {
-                int sc = b->scales[8 * n + 2 * k + s] & 15, at = 32 * n + 16 * s;
-                for (int l = 0; l < 16; l++) c->q[128 * n + 32 * k + 16 * s + l] = (int8_t)(sc * ((b->qs[at + l] >> (2 * k)) & 3));
+        for (int s = 0; s < 2; s++) {
+            ds_u8x16 v = ds_load16(b->qs + 32 * n + 16 * s);
+            for (int k = 0; k < 4; k++, v >>= 2) {
+                u32x4 levels = (u32x4){ 0 } + (b->scales[8 * n + 2 * k + s] & 15) * 0x03020100u;
+                ds_store16(c->q + 128 * n + 32 * k + 16 * s, ds_lookup((ds_u8x16)levels, v & 3));
             }
+        }
 }
 
-/* The product of a value in -4..3 and a sub-scale in -32..31 reaches +128; negated it fits int8. */
+/* The product of a value in -4..3 and a sub-scale in -32..31 reaches +128; negated it fits int8. Looked up
+ * among the eight products. */
 static inline void ds_unpack_q3_k(const struct ds_chunk *c, const void *src)
 {
+    typedef uint64_t u64x2 __attribute__((vector_size(16)));
     const struct ds_block_q3_k *b = src;
     c->scale[0] = -ds_h2f(b->d);
-    for (int n = 0; n < 2; n++)
-        for (int k = 0; k < 4; k++)
-            for (int s = 0; s < 2; s++) {
+    for (int s = 0; s < 2; s++) {
+        ds_u8x16 h = ds_load16(b->hmask + 16 * s);
+        for (int n = 0; n < 2; n++) {
+            ds_u8x16 v = ds_load16(b->qs + 32 * n + 16 * s);
+            for (int k = 0; k < 4; k++, v >>= 2, h >>= 1) {
                 int sc = ds_q3_scale(b->scales, 8 * n + 2 * k + s);
-                for (int l = 16 * s; l < 16 * s + 16; l++) {
-                    int q = ((b->qs[32 * n + l] >> (2 * k)) & 3) + ((b->hmask[l] >> (4 * n + k)) & 1) * 4 - 4;
-                    c->q[128 * n + 32 * k + l] = (int8_t)(-sc * q);
-                }
+                uint64_t size = (uint64_t)(sc < 0 ? -sc : sc);
+                u64x2 times = { size * 0x0706050403020100u, 0 };                    /* bytes i * size */
+                ds_u8x16 levels = (uint8_t)(4 * size) - (ds_u8x16)times, negate = (ds_u8x16){ 0 } + (uint8_t)(sc < 0 ? 255 : 0);
+                ds_store16(c->q + 128 * n + 32 * k + 16 * s, ds_lookup((levels ^ negate) - negate, (v & 3) | (h & 1) << 2));
             }
+        }
+    }
 }
 
 static inline void ds_unpack_iq4_xs(const struct ds_chunk *c, const void *src)
