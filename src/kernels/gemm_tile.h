@@ -230,7 +230,8 @@ static inline __attribute__((always_inline)) void unpack_panel(enum ds_type_id i
         for (int r = 0; r < rows; r++) {
             struct ds_chunk c = { p->rows + 256 * r, p->scale + i / f.group * ROWS + r, p->min + i / f.chunk * ROWS + r,
                                   p->m + (f.mgroup ? i / f.mgroup * ROWS : 0) + 2 * r, ROWS };
-            ds_unpack(id, &c, src + stride * (size_t)r);
+            if (f.chunk == 32) ds_unpack_32(id, &c, src + stride * (size_t)r);
+            else ds_unpack_256(id, &c, src + stride * (size_t)r);
         }
         for (int j = 0; j < f.chunk; j += 32) transpose_32(p->q + (i + j) * ROWS, p->rows + j, FLIP && !f.nonneg);
     }

@@ -28,19 +28,22 @@
 
 enum { RV = ROWS / LANES };            /* vectors of rows in a panel */
 
-INLINE VI bcast_i(const char *p)
-{
-    int32_t v;
-    memcpy(&v, p, 4);
-    return V(set1_epi32)(v);
-}
-
-INLINE VF bcast_f(const char *p)
+INLINE float load_f(const char *p)
 {
     float v;
     memcpy(&v, p, 4);
-    return V(set1_ps)(v);
+    return v;
 }
+
+INLINE int load_i(const char *p)
+{
+    int v;
+    memcpy(&v, p, 4);
+    return v;
+}
+
+INLINE VI bcast_i(const char *p) { return V(set1_epi32)(load_i(p)); }
+INLINE VF bcast_f(const char *p) { return V(set1_ps)(load_f(p)); }
 
 /* The functions of one kernel, by tile width: name[w - 1] runs `call` with NT = w. */
 #define WIDTH(name, width, ...) \

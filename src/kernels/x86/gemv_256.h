@@ -1,0 +1,144 @@
+/* One token against weight rows, for decode: the rows of a task are one contiguous stretch of the file,
+ * read once, in order, with a prefetch ahead; everything else stays in registers and L1. 256-bit
+ * vectors suffice, memory is what bounds it.
+ *
+ * Included after gemm_tile.h (its packed layout for a single token is linear) by a file that has
+ * defined dot_32: eight 32-bit lanes whose sum is the dot product of 32 weights and activations;
+ * `start` points at -128 times the sum of those activations for kernels that flip weights to unsigned,
+ * in lane 0 (dot_32) or, per half, in lanes 0 and 4 (dot_2x16). */
+
+enum { PREFETCH_AHEAD = 3072 };        /* bytes: some 100 ns at 25 GB/s */
+
+INLINE float sum_8(__m256 v)
+{
+    __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+}
+
+INLINE void prefetch(const char *p, int bytes)
+{
+    for (int i = 0; i < bytes; i += 64) _mm_prefetch(p + PREFETCH_AHEAD + i, _MM_HINT_T0);
+}
+
+/* 32-element blocks. Two accumulators keep the additions apart. */
+INLINE float row_q8_0(enum ds_type_id id, const char *w, const char *x, int k)
+{
+    const struct ds_gemm_form f = ds_gemm_form_of(id);
+    const int bytes = ds_types[id].bytes;
+    __m256 acc[2] = { _mm256_setzero_ps(), _mm256_setzero_ps() };
+    float mins = 0;
+    for (int b = 0; b < k / 32; b++, w += bytes, x += Q8_0_BYTES) {
+        _Alignas(32) int8_t q[32];
+        float scale, min = 0;
+        struct ds_chunk c = { q, &scale, &min, NULL, 1 };
+        ds_unpack_32(id, &c, w);
+        if (b % 4 == 0) prefetch(w, 4 * bytes);
+        __m256i s = dot_32(_mm256_load_si256((const __m256i *)q), x, x + 36, f.nonneg);
+        float d = load_f(x + 32);
+        acc[b & 1] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(s), _mm256_set1_ps(scale * d), acc[b & 1]);
+        if (f.min) mins += min * (d * (-1.0f / 128) * (float)load_i(x + 36));
+    }
+    return sum_8(_mm256_add_ps(acc[0], acc[1])) + mins;
+}
+
+/* 256-element blocks. */
+INLINE float row_q8_k(enum ds_type_id id, const char *w, const char *x, int k)
+{
+    const struct ds_gemm_form f = ds_gemm_form_of(id);
+    const int bytes = ds_types[id].bytes;
+    const __m256i halves = _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1);
+    __m256 acc = _mm256_setzero_ps();
+    for (int b = 0; b < k / 256; b++, w += bytes, x += Q8_K_BYTES) {
+        _Alignas(32) int8_t q[256];
+        float scale[16], min = 0;
+        _Alignas(32) int16_t m[16];
+        struct ds_chunk c = { q, scale, &min, m, 1 };
+        ds_unpack_256(id, &c, w);
+        prefetch(w, bytes);
+        __m256 y[2] = { _mm256_setzero_ps(), _mm256_setzero_ps() };
+        __m256i whole = _mm256_setzero_si256();
+        for (int j = 0; j < 8; j++) {
+            __m256i v = _mm256_load_si256((const __m256i *)(q + 32 * j));
+            if (f.group == 16) {
+                double two;
+                memcpy(&two, scale + 2 * j, 8);
+                __m256 sc = _mm256_permutevar8x32_ps(_mm256_castpd_ps(_mm256_set1_pd(two)), halves);
+                y[j & 1] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot_2x16(v, x + 32 * j, x + K_S16 + 8 * j)), sc, y[j & 1]);
+            } else if (f.group == 32)
+                y[j & 1] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot_32(v, x + 32 * j, x + K_S32 + 4 * j, f.nonneg)), _mm256_set1_ps(scale[j]), y[j & 1]);
+            else whole = _mm256_add_epi32(whole, dot_32(v, x + 32 * j, x + K_S32 + 4 * j, f.nonneg));
+        }
+        if (f.group == 256) y[0] = _mm256_mul_ps(_mm256_cvtepi32_ps(whole), _mm256_set1_ps(scale[0]));
+        if (f.mgroup == 16) {
+            __m256i s = _mm256_madd_epi16(_mm256_load_si256((const __m256i *)m), _mm256_loadu_si256((const __m256i *)(x + K_M16)));
+            y[1] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(s), _mm256_set1_ps(min), y[1]);
+        } else if (f.mgroup == 32) {
+            __m128i s = _mm_madd_epi16(_mm_load_si128((const __m128i *)m), _mm_loadu_si128((const __m128i *)(x + K_M32)));
+            y[1] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(_mm256_zextsi128_si256(s)), _mm256_set1_ps(min), y[1]);
+        }
+        acc = _mm256_fmadd_ps(_mm256_add_ps(y[0], y[1]), _mm256_set1_ps(load_f(x + K_D)), acc);
+    }
+    return sum_8(acc);
+}
+
+INLINE __m256 widen_8(enum ds_type_id id, const char *w)
+{
+    if (id == DS_T_F32) return _mm256_loadu_ps((const float *)(const void *)w);
+    __m128i h = _mm_loadu_si128((const __m128i *)(const void *)w);
+    return id == DS_T_F16 ? _mm256_cvtph_ps(h) : _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
+}
+
+INLINE float row_float(enum ds_type_id id, const char *w, const float *x, int k)
+{
+    const int bytes = ds_types[id].bytes;
+    __m256 acc[4] = { _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps() };
+    int i = 0;
+    for (; i + 32 <= k; i += 32, w += 32 * bytes) {
+        prefetch(w, 32 * bytes);
+        for (int j = 0; j < 4; j++) acc[j] = _mm256_fmadd_ps(widen_8(id, w + 8 * bytes * j), _mm256_loadu_ps(x + i + 8 * j), acc[j]);
+    }
+    float s = sum_8(_mm256_add_ps(_mm256_add_ps(acc[0], acc[1]), _mm256_add_ps(acc[2], acc[3])));
+    for (; i < k; i++, w += bytes) {
+        uint16_t h;
+        memcpy(&h, w, 2);
+        s += (id == DS_T_F32 ? load_f(w) : id == DS_T_F16 ? ds_h2f(h) : ds_bf16_to_f32(h)) * x[i];
+    }
+    return s;
+}
+
+INLINE void rows_of(enum ds_type_id id, const struct ds_gemm_call *c)
+{
+    const struct ds_gemm_form f = ds_gemm_form_of(id);
+    const size_t stride = ds_type_row_bytes(&ds_types[id], (size_t)c->k);
+    float *y = c->y + (c->yrow ? (size_t)c->yrow[0] * c->ldy : 0);
+    const char *w = (const char *)c->w + stride * (size_t)c->r0;
+    for (int r = c->r0; r < c->r1; r++, w += stride) {
+        float v = f.chunk == 0 ? row_float(id, w, c->x, c->k) : f.xblock == 32 ? row_q8_0(id, w, c->x, c->k) : row_q8_k(id, w, c->x, c->k);
+        y[r] = c->add ? y[r] + v : v;
+    }
+}
+
+static void gemv(const struct ds_gemm_kernels *g, const struct ds_gemm_call *c)
+{
+    (void)g;
+    switch (ds_type_id(c->type)) {
+    case DS_T_F32: rows_of(DS_T_F32, c); break;
+    case DS_T_F16: rows_of(DS_T_F16, c); break;
+    case DS_T_BF16: rows_of(DS_T_BF16, c); break;
+    case DS_T_Q8_0: rows_of(DS_T_Q8_0, c); break;
+    case DS_T_Q4_0: rows_of(DS_T_Q4_0, c); break;
+    case DS_T_Q4_1: rows_of(DS_T_Q4_1, c); break;
+    case DS_T_Q5_0: rows_of(DS_T_Q5_0, c); break;
+    case DS_T_Q5_1: rows_of(DS_T_Q5_1, c); break;
+    case DS_T_IQ4_NL: rows_of(DS_T_IQ4_NL, c); break;
+    case DS_T_MXFP4: rows_of(DS_T_MXFP4, c); break;
+    case DS_T_Q2_K: rows_of(DS_T_Q2_K, c); break;
+    case DS_T_Q3_K: rows_of(DS_T_Q3_K, c); break;
+    case DS_T_Q4_K: rows_of(DS_T_Q4_K, c); break;
+    case DS_T_Q5_K: rows_of(DS_T_Q5_K, c); break;
+    case DS_T_Q6_K: rows_of(DS_T_Q6_K, c); break;
+    case DS_T_IQ4_XS: rows_of(DS_T_IQ4_XS, c); break;
+    default: break;
+    }
+}
