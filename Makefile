@@ -94,6 +94,7 @@ all: $(TOOLS)
 tests: $(LIB) $(TESTS) $(if $(FUZZ_MAIN),$(FUZZERS))
 fuzzers: $(FUZZERS)
 bench-kernels: $(BUILD)/bench/kernels
+bench-mix: $(BUILD)/bench/kernels_mix
 
 $(BUILD)/src/kernels/x86/%.o $(BUILD)/src/kernels/arm/%.o: CFLAGS += $(call isa_flags,$@)
 $(BUILD)/%.o: %.c $(BUILD)/flags | $(BUILD)/needs
@@ -172,6 +173,6 @@ install: all
 clean:
 	rm -rf build bin
 
-.PHONY: all tests fuzzers bench-kernels deps demo test check-all install clean always
+.PHONY: all tests fuzzers bench-kernels bench-mix deps demo test check-all install clean always
 .SECONDARY:
 -include $(OBJ:.o=.d) $(TOOLLIB:.o=.d) $(TOOLOBJ:.o=.d) $(TESTS:=.d) $(FUZZERS:=.d)

@@ -24,7 +24,6 @@ void ds_kernels_init(struct ds_kernels *k, unsigned isa)
         .attn_part = ds_attn_part_ref,
         .gate_mul = ds_gate_mul_ref,
         .axpy = ds_axpy_ref,
-        .fma_peak = ds_fma_peak_ref,
     };
 #if defined(__x86_64__)
     if (isa & DS_CPU_AVX2) ds_kernels_avx2(k);

@@ -107,10 +107,6 @@ struct ds_kernels {
 
     /* y_i += a * x_i. */
     void (*axpy)(float *y, float a, const float *x, int n);
-
-    /* Does nothing but f32 multiply-adds, as fast as this ISA can; returns how many operations (two for each). Reads and
-     * writes *sink, so that no compiler drops the work. */
-    double (*fma_peak)(float *sink, int rounds);
 };
 
 void ds_kernels_init(struct ds_kernels *k, unsigned isa);   /* reference first, then the best of the mask */

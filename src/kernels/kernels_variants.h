@@ -12,7 +12,6 @@ void ds_l2_norm_ref(float *x, int n, float eps, float scale);
 void ds_swiglu_ref(float *act, const float *gate, const float *up, int n);
 void ds_gate_mul_ref(float *y, const float *gate, int n);
 void ds_axpy_ref(float *y, float a, const float *x, int n);
-double ds_fma_peak_ref(float *sink, int rounds);
 void ds_gdn_gates_ref(float *g, float *beta, const float *a, const float *b, const float *A, const float *dt, int n);
 
 void ds_conv_silu_ref(float *f, size_t ldf, const float *u, size_t ldu, const float *hist, size_t ldh, const float *w, int K, int n, int c0,

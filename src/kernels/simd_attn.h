@@ -148,11 +148,13 @@ static void attn(const struct ds_attn_args *a)
 
 /* --- decode --- */
 
+enum { DECODE_HEADS = 8 };      /* heads that share one pass over a block of V */
+
 /* acc[h][i] = keep[h] acc[h][i] + sum_j p[h][j] V[j][i] for `heads` heads (a constant) and `vecs` vectors of dims. */
 INLINE void decode_fold(float *acc, size_t hd, const float *keep, int heads, int vecs, float p[][DS_ATTN_BLOCK], const void *V, size_t ldkv,
                         bool f16, int n)
 {
-    vf x[DOTS_ROWS][DECODE_VECS];
+    vf x[DECODE_HEADS][DECODE_VECS];
 #pragma GCC unroll 8
     for (int h = 0; h < heads; h++)
 #pragma GCC unroll 8
@@ -175,11 +177,12 @@ INLINE void decode_fold(float *acc, size_t hd, const float *keep, int heads, int
         for (int c = 0; c < vecs; c++) v_store(acc + (size_t)h * hd + c * VL, x[h][c]);
 }
 
+/* The same for all hd dims. */
 INLINE void decode_values(float *acc, const float *keep, int heads, float p[][DS_ATTN_BLOCK], const struct ds_attn_args *a, int64_t p0, int n,
                           bool f16)
 {
-    const unsigned char *V = (const unsigned char *)a->V + (size_t)p0 * a->ldkv * (f16 ? 2 : 4);
     size_t es = f16 ? 2 : 4, hd = (size_t)a->hd, i = 0;
+    const unsigned char *V = (const unsigned char *)a->V + (size_t)p0 * a->ldkv * es;
     for (; i + DECODE_VECS * VL <= hd; i += DECODE_VECS * VL) decode_fold(acc + i, hd, keep, heads, DECODE_VECS, p, V + i * es, a->ldkv, f16, n);
     for (; i + VL <= hd; i += VL) decode_fold(acc + i, hd, keep, heads, 1, p, V + i * es, a->ldkv, f16, n);
     for (; i < hd; i++) {
@@ -194,26 +197,33 @@ INLINE void decode_values(float *acc, const float *keep, int heads, float p[][DS
     }
 }
 
-/* n <= DS_ATTN_BLOCK keys from p0 on, for heads h0.. of which `heads` <= DOTS_ROWS are real. */
-INLINE void decode_block(float *m, float *l, float *acc, const struct ds_attn_args *a, int h0, int heads, int64_t p0, int n, bool f16)
+/* Scores of n keys from p0 on for heads h0.., scaled; s has a row for each head. */
+INLINE void decode_scores(float s[][DS_ATTN_BLOCK], const struct ds_attn_args *a, int h0, int heads, int64_t p0, int n, bool f16)
 {
-    float s[DOTS_ROWS][DS_ATTN_BLOCK], keep[DOTS_ROWS];
     const float *q[DOTS_ROWS];
     const void *k[DOTS_COLS];
-    for (int h = 0; h < DOTS_ROWS; h++) q[h] = a->q + (size_t)a->t0 * a->ldq + (size_t)(h0 + (h < heads ? h : heads - 1)) * a->q_step;
-    for (int j = 0; j < n; j += DOTS_COLS) {
-        for (int c = 0; c < DOTS_COLS; c++)
-            k[c] = (const unsigned char *)a->K + (size_t)(p0 + (j + c < n ? j + c : n - 1)) * a->ldkv * (f16 ? 2 : 4);
-        tile_dots(s[0] + j, DS_ATTN_BLOCK, q, k, f16, a->hd);
+    for (int g = 0; g < heads; g += DOTS_ROWS) {
+        for (int r = 0; r < DOTS_ROWS; r++)
+            q[r] = a->q + (size_t)a->t0 * a->ldq + (size_t)(h0 + (g + r < heads ? g + r : heads - 1)) * a->q_step;
+        for (int j = 0; j < n; j += DOTS_COLS) {
+            for (int c = 0; c < DOTS_COLS; c++)
+                k[c] = (const unsigned char *)a->K + (size_t)(p0 + (j + c < n ? j + c : n - 1)) * a->ldkv * (f16 ? 2 : 4);
+            tile_dots(s[g] + j, DS_ATTN_BLOCK, q, k, f16, a->hd);
+        }
     }
+    for (int h = 0; h < heads; h++)
+        for (int j = 0; j < DS_ATTN_BLOCK; j++) s[h][j] = j < n ? s[h][j] * a->scale : -INFINITY;
+}
+
+/* n <= DS_ATTN_BLOCK keys from p0 on, for `heads` <= DECODE_HEADS heads from h0 on. */
+INLINE void decode_block(float *m, float *l, float *acc, const struct ds_attn_args *a, int h0, int heads, int64_t p0, int n, bool f16)
+{
+    float s[DECODE_HEADS][DS_ATTN_BLOCK], keep[DECODE_HEADS];
+    decode_scores(s, a, h0, heads, p0, n, f16);
     for (int h = 0; h < heads; h++) {
         float top = m[h0 + h];
         vf sum = v_zero();
-        for (int j = 0; j < n; j++) {
-            s[h][j] *= a->scale;
-            top = s[h][j] > top ? s[h][j] : top;
-        }
-        for (int j = n; j < (n + VL - 1) / VL * VL; j++) s[h][j] = -INFINITY;
+        for (int j = 0; j < n; j++) top = s[h][j] > top ? s[h][j] : top;
         for (int j = 0; j < n; j += VL) {
             vf p = v_exp(v_sub(v_load(s[h] + j), v_set1(top)));
             v_store(s[h] + j, p);
@@ -224,12 +234,11 @@ INLINE void decode_block(float *m, float *l, float *acc, const struct ds_attn_ar
         m[h0 + h] = top;
     }
     acc += (size_t)h0 * (size_t)a->hd;
-    if (heads == DOTS_ROWS) {
-        decode_values(acc, keep, DOTS_ROWS, s, a, p0, n, f16);
-        return;
-    }
-    if (heads & 2) decode_values(acc, keep, 2, s, a, p0, n, f16);
-    if (heads & 1) decode_values(acc + (size_t)(heads & 2) * (size_t)a->hd, keep + (heads & 2), 1, s + (heads & 2), a, p0, n, f16);
+    int h = 0;
+    if (heads - h >= 6) decode_values(acc, keep, 6, s, a, p0, n, f16), h = 6;
+    if (heads - h >= 4) decode_values(acc + (size_t)h * (size_t)a->hd, keep + h, 4, s + h, a, p0, n, f16), h += 4;
+    if (heads - h >= 2) decode_values(acc + (size_t)h * (size_t)a->hd, keep + h, 2, s + h, a, p0, n, f16), h += 2;
+    if (heads - h >= 1) decode_values(acc + (size_t)h * (size_t)a->hd, keep + h, 1, s + h, a, p0, n, f16);
 }
 
 static void attn_part(float *m, float *l, float *acc, const struct ds_attn_args *a, int64_t p0, int64_t p1)
@@ -238,8 +247,8 @@ static void attn_part(float *m, float *l, float *acc, const struct ds_attn_args 
     memset(acc, 0, (size_t)a->heads * (size_t)a->hd * sizeof *acc);
     for (int64_t p = p0; p < p1; p += DS_ATTN_BLOCK) {
         int n = p1 - p < DS_ATTN_BLOCK ? (int)(p1 - p) : DS_ATTN_BLOCK;
-        for (int h = 0; h < a->heads; h += DOTS_ROWS) {
-            int heads = a->heads - h < DOTS_ROWS ? a->heads - h : DOTS_ROWS;
+        for (int h = 0; h < a->heads; h += DECODE_HEADS) {
+            int heads = a->heads - h < DECODE_HEADS ? a->heads - h : DECODE_HEADS;
             if (a->kv_f16) decode_block(m, l, acc, a, h, heads, p, n, true);
             else decode_block(m, l, acc, a, h, heads, p, n, false);
         }

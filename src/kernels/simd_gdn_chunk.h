@@ -16,7 +16,7 @@
  * How large C should be. Per token and column the reads of S0 and the update cost 3 dk multiply-adds,
  * whatever C is; the sequential form needs 4 dk, because it must also decay and cannot share. What the block
  * adds is C + C dk / (R dv). So C wants to be small: just large enough to make the 3 dk a matrix product that
- * runs at the FMA peak. 16 measured best of 8, 16, 32, 64 (docs/notes/cpu-gdn.md). Blocks lie on absolute multiples of
+ * runs at the FMA peak. 16 measured best of 16, 32, 64 (docs/notes/cpu-gdn.md). Blocks lie on absolute multiples of
  * 16, so also on those of DS_GDN_CHUNK.
  *
  * Range. Every exponent is a sum of g <= 0, taken row after row (G_ij = G_{i-1,j} + g_i): no difference of

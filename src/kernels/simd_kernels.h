@@ -4,7 +4,6 @@
 #define DS_KERNELS_SIMD_KERNELS_H
 
 #include "kernels/simd_math.h"
-#include "kernels/simd_peak.h"
 #include "kernels/simd_tile.h"
 #include "kernels/simd_row.h"
 #include "kernels/simd_gdn_seq.h"
@@ -31,7 +30,6 @@ static void simd_kernels(struct ds_kernels *k)
     k->attn_part = attn_part;
     k->gate_mul = gate_mul;
     k->axpy = axpy;
-    k->fma_peak = fma_peak;
 }
 
 #endif

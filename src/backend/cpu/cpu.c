@@ -155,6 +155,8 @@ static ds_status reserve(struct ds_backend *be, const struct ds_sizes *sz, struc
 {
     struct ds_cpu *c = ds_cpu_of(be);
     size_t need = c->gemm_scratch;
+    if (c->gdn_auto) c->gdn_chunk = ds_cpu_gdn_prefers_chunk(c, &sz->gdn);
+    be->gdn_form = c->gdn_chunk ? "chunk" : "seq";
     size_t other[3] = { sz->gdn.n_vh ? ds_cpu_scratch_gdn(c, sz) : 0, sz->attn.n_head ? ds_cpu_scratch_attn(c, sz) : 0,
                         sz->n_expert ? ds_cpu_scratch_moe(c, sz) : 0 };
     for (int i = 0; i < 3; i++)
@@ -273,7 +275,8 @@ struct ds_backend *ds_cpu_open(const struct ds_backend_options *o, struct ds_err
     c->kv_f16 = !o->kv || strcmp(o->kv, "f32") != 0;
     ds_kernels_init(&c->k, o->isa);
     ds_gemm_kernels_init(&c->g, o->isa);
-    c->gdn_chunk = ds_cpu_gdn_prefers_chunk(c, o->gdn);
+    c->gdn_auto = !o->gdn || !strcmp(o->gdn, "auto");
+    c->gdn_chunk = !c->gdn_auto && !strcmp(o->gdn, "chunk");
     c->be.gdn_form = c->gdn_chunk ? "chunk" : "seq";
     return &c->be;
 }

@@ -33,7 +33,7 @@ struct ds_cpu {
     int threads;
     unsigned isa;
     bool kv_f16;
-    bool gdn_chunk;                        /* form of the recurrence in prefill */
+    bool gdn_auto, gdn_chunk;              /* form of the recurrence in prefill; auto: reserve picks it for the shape */
     struct ds_kernels k;
     struct ds_gemm_kernels g;
     unsigned formats;                      /* bit per enum ds_act_fmt that a bound weight reads */
@@ -54,8 +54,8 @@ void *ds_cpu_scratch(struct ds_cpu *c, int thread, size_t bytes);
 size_t ds_cpu_scratch_gdn(const struct ds_cpu *c, const struct ds_sizes *sz);      /* ops_gdn.c */
 size_t ds_cpu_scratch_attn(const struct ds_cpu *c, const struct ds_sizes *sz);     /* ops_attn.c */
 size_t ds_cpu_scratch_moe(const struct ds_cpu *c, const struct ds_sizes *sz);      /* ops_moe.c: routing */
-/* Form of the recurrence for prefill: `form` is "seq", "chunk" or "auto" (whichever measured faster for this ISA). ops_gdn.c */
-bool ds_cpu_gdn_prefers_chunk(const struct ds_cpu *c, const char *form);
+/* Whether the chunkwise form measured faster in prefill for this ISA and shape (docs/notes/cpu-gdn.md). ops_gdn.c */
+bool ds_cpu_gdn_prefers_chunk(const struct ds_cpu *c, const struct ds_gdn_shape *sh);
 /* Bytes beyond thread scratch that products need (expert gather lists), allocated by reserve. */
 size_t ds_cpu_shared_matmul(const struct ds_cpu *c, const struct ds_sizes *sz);    /* ops_matmul.c */
 

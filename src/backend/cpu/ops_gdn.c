@@ -3,6 +3,7 @@
  * `prep` holds each head's rows together, since the recurrence walks one head through all tokens:
  *   q [n_kh][n][dk]   k [n_kh][n][dk]   v [n_vh][n][dv]   g [n][n_vh]   beta [n][n_vh] */
 #include "backend/cpu/split.h"
+#include "base/cpu.h"
 
 #include <math.h>
 #include <string.h>
@@ -140,8 +141,10 @@ size_t ds_cpu_scratch_gdn(const struct ds_cpu *c, const struct ds_sizes *sz)
     return c->k.gdn_scratch(sz->gdn.dk, sz->gdn.dv);
 }
 
-bool ds_cpu_gdn_prefers_chunk(const struct ds_cpu *c, const char *form)
+/* The matrix products of the chunkwise form pay from heads of about 64 on; below that, and in plain C, its
+ * preparation costs more than the walk that it saves. The rule may look at the shape alone: a form that
+ * changed with the length of a step would give another result for another split of the prompt. */
+bool ds_cpu_gdn_prefers_chunk(const struct ds_cpu *c, const struct ds_gdn_shape *sh)
 {
-    (void)c;
-    return form && !strcmp(form, "chunk");
+    return c->isa & (DS_CPU_AVX2 | DS_CPU_AVX512 | DS_CPU_NEON) && sh->dk >= 64 && sh->dv >= 32;
 }

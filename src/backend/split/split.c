@@ -111,6 +111,7 @@ static ds_status reserve(struct ds_backend *be, const struct ds_sizes *sz, struc
 {
     struct ds_split *s = split_of(be);
     if (s->host->ops->reserve(s->host, sz, e) || s->dev->ops->reserve(s->dev, sz, e)) return e ? e->code : DS_ENOMEM;
+    be->gdn_form = s->host->gdn_form;
     s->stage_n = (size_t)sz->ubatch * (size_t)sz->hidden;
     if (!(s->stage = ds_mem_alloc(s->stage_n * sizeof(float)))) return ds_fail(e, DS_ENOMEM, "the system refused a staging buffer");
     s->dev_add = s->dev->ops->buf_new(s->dev, DS_BUF_PROJ, (size_t)sz->ubatch, (size_t)sz->hidden, e);

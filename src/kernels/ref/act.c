@@ -38,14 +38,3 @@ void ds_gdn_gates_ref(float *g, float *beta, const float *a, const float *b, con
         g[h] = A[h] * ds_softplus(a[h] + dt[h]);
     }
 }
-
-double ds_fma_peak_ref(float *sink, int rounds)
-{
-    enum { CHAINS = 8 };
-    float x[CHAINS], b = *sink;
-    for (int i = 0; i < CHAINS; i++) x[i] = (float)i;
-    for (int r = 0; r < rounds; r++)
-        for (int i = 0; i < CHAINS; i++) x[i] = x[i] * 0.999f + b;
-    for (int i = 0; i < CHAINS; i++) *sink += x[i];
-    return 2.0 * CHAINS * rounds;
-}
