@@ -91,6 +91,15 @@ ds_status ds_rig_warm_up(struct ds_rig *r, int P, int *tokens, struct ds_err *e)
     return st;
 }
 
+static void print_line(struct ds_rig *r, const struct ds_profile *p, unsigned skip)
+{
+    char line[256];
+    ds_progress_clear(&r->bar);
+    ds_profile_line(p, ds_engine_backend(r->g), line, sizeof line);
+    fprintf(stderr, "%s\n", line);
+    if (skip) fprintf(stderr, "TIMING ONLY: %s left out of the line above\n", ds_skip_words(skip));
+}
+
 ds_status ds_rig_prefill(struct ds_rig *r, int depth, int P, unsigned skip, double *ms, struct ds_profile *p, struct ds_err *e)
 {
     ds_status st = to_depth(r, depth, skip, e);
@@ -101,13 +110,9 @@ ds_status ds_rig_prefill(struct ds_rig *r, int depth, int P, unsigned skip, doub
     *ms = (double)(ds_now_ns() - t0) * 1e-6;
     if (st) return st;
     const struct ds_profile *seen = ds_session_profile(r->s);
-    if (seen) *p = *seen;
-    if (seen && r->lines) {
-        char line[256];
-        ds_progress_clear(&r->bar);
-        ds_profile_line(seen, ds_engine_backend(r->g), line, sizeof line);
-        fprintf(stderr, "%s\n", line);
-    }
+    if (!seen) return ds_fail(e, DS_ENOMEM, "P=%d: there was no memory for the profile", P);
+    *p = *seen;
+    if (r->lines) print_line(r, seen, skip);
     ds_progress_part_done(&r->bar, P);
     return DS_OK;
 }
