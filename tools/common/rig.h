@@ -23,7 +23,7 @@ struct ds_rig {
 ds_status ds_rig_open(struct ds_rig *r, const struct ds_options *o, int tokens, struct ds_err *e);
 void ds_rig_close(struct ds_rig *r);        /* a zeroed rig is allowed */
 
-/* Untimed, never profiled: DS_WARM_UP_MIN tokens, then P tokens too if they would take less than a second
+/* Untimed, never profiled: DS_WARM_UP_MIN tokens twice, then P tokens too if they would take less than a second
  * or so (so that scratch is touched at full size). *tokens: how many ran. */
 ds_status ds_rig_warm_up(struct ds_rig *r, int P, int *tokens, struct ds_err *e);
 /* Brings the session to `depth` tokens untimed, then times a prefill of P. *p: its profile. */
