@@ -231,6 +231,9 @@ width = [float(r.get("width")) for r in rects]
 bars = [r for r, w in zip(rects, width) if 13 < w < 400]
 R = [r for r in json.load(open(sys.argv[2]))["records"] if r["rung"] == 0]
 assert len(bars) == 5 * len(R), len(bars)
+for i in range(len(R)):          # each stage stands on the one below it
+    for low, high in zip(bars[5 * i:5 * i + 4], bars[5 * i + 1:5 * i + 5]):
+        assert abs(float(high.get("y")) + float(high.get("height")) - float(low.get("y"))) < 0.3
 heights = [sum(float(r.get("height")) for r in bars[5 * i:5 * i + 5]) for i in range(len(R))]
 walls = [r["median_ms"] / r["P"] for r in R]
 assert abs(heights[0] / heights[1] - walls[0] / walls[1]) < 0.05 * walls[0] / walls[1], (heights, walls)
