@@ -35,6 +35,13 @@ static void see_load(struct ds_provenance *p)
     }
 }
 
+/* Folders say nothing about a model; its hash does. */
+static const char *file_name(const char *path)
+{
+    const char *slash = path ? strrchr(path, '/') : NULL;
+    return slash ? slash + 1 : path;
+}
+
 void ds_provenance_begin(struct ds_provenance *p, const ds_engine *g, const char *command)
 {
     const struct ds_model_info *m = ds_engine_info(g);
@@ -49,7 +56,7 @@ void ds_provenance_begin(struct ds_provenance *p, const ds_engine *g, const char
     copy(p->kv, sizeof p->kv, ds_engine_kv_type(g));
     copy(p->gdn, sizeof p->gdn, ds_engine_gdn_form(g));
     copy(p->commit, sizeof p->commit, ds_commit());
-    copy(p->model, sizeof p->model, m->path);
+    copy(p->model, sizeof p->model, file_name(m->path));
     copy(p->arch, sizeof p->arch, m->arch);
     copy(p->type, sizeof p->type, m->type);
     snprintf(p->hash, sizeof p->hash, "%016" PRIx64, m->hash);
