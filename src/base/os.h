@@ -63,6 +63,7 @@ void ds_thread_join(ds_thread *t);                           /* frees t */
 void ds_wait_word(_Atomic uint32_t *word, uint32_t seen);
 void ds_wake_word(_Atomic uint32_t *word);
 void ds_cpu_relax(void);                         /* pause in a spin loop */
+void ds_cpu_yield(void);                         /* lets another thread have this processor, if one waits for it */
 
 /* --- terminal and signals --- */
 

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -30,7 +31,6 @@
 #include <sys/sysctl.h>
 #else
 #include <linux/futex.h>
-#include <sched.h>
 #include <sys/syscall.h>
 #if defined(__aarch64__)
 #include <sys/auxv.h>
@@ -457,6 +457,11 @@ void ds_cpu_relax(void)
 #elif defined(__aarch64__)
     __asm__ volatile("isb");
 #endif
+}
+
+void ds_cpu_yield(void)
+{
+    sched_yield();
 }
 
 /* --- terminal and signals --- */

@@ -12,9 +12,10 @@
 #include <stdlib.h>
 
 enum { CACHE_LINE = 64 };
-/* How long an idle thread watches for work, or the caller for the end, before it sleeps. Gaps between two ops of a
- * forward are shorter; waking a sleeper costs a system call. */
-static const uint64_t SPIN_NS = 40000;
+/* How long an idle thread watches for work, or the caller for the end, before it sleeps: gaps between two ops of a forward
+ * are shorter, and waking a sleeper costs a system call. It holds its processor only at first; then it offers it to whoever
+ * waits there, because on a loaded machine that may be the very thread that it waits for. */
+static const uint64_t HOLD_NS = 4000, WATCH_NS = 40000;
 
 struct worker { struct ds_pool *pool; ds_thread *thread; int index; };
 
@@ -46,17 +47,23 @@ static bool work(struct ds_pool *p, int thread)
     return mine && atomic_fetch_add(&p->done, mine) + mine == n;
 }
 
+/* One step of watching that began at t0; false when it is time to sleep. */
+static bool watch(uint64_t t0)
+{
+    uint64_t past = ds_now_ns() - t0;
+    if (past > HOLD_NS) ds_cpu_yield();
+    return past < WATCH_NS;
+}
+
 /* The caller announces its sleep before it looks at `done` for the last time, and the finisher adds to `done` before it
  * looks for the announcement (all sequentially consistent), so one of them sees the other. Same below for sleepers. */
 static void wait_done(struct ds_pool *p, uint32_t n)
 {
-    uint64_t until = ds_now_ns() + SPIN_NS;
-    do {
+    for (uint64_t t0 = ds_now_ns(); watch(t0);)
         for (int i = 0; i < 16; i++) {
             if (atomic_load(&p->done) == n) return;
             ds_cpu_relax();
         }
-    } while (ds_now_ns() < until);
     atomic_store(&p->caller_sleeps, 1);
     for (uint32_t d; (d = atomic_load(&p->done)) != n;) ds_wait_word(&p->done, d);
     atomic_store(&p->caller_sleeps, 0);
@@ -69,13 +76,11 @@ static bool idle(struct ds_pool *p)
 
 static void wait_work(struct ds_pool *p)
 {
-    uint64_t until = ds_now_ns() + SPIN_NS;
-    do {
+    for (uint64_t t0 = ds_now_ns(); watch(t0);)
         for (int i = 0; i < 16; i++) {
             if (!idle(p)) return;
             ds_cpu_relax();
         }
-    } while (ds_now_ns() < until);
     atomic_fetch_add(&p->sleepers, 1);
     uint32_t seen = atomic_load(&p->wakeups);
     if (idle(p)) ds_wait_word(&p->wakeups, seen);
