@@ -49,7 +49,29 @@ static void json_writer_pretty(void)
     ds_jo_obj_end(&j);
     ds_jo_arr_end(&j);
     ds_jo_obj_end(&j);
-    CHECK_MSG(!strcmp(b.p, "{\n  \"ms\": [1.5, 2.5, 3.5],\n  \"list\": [\n    {}\n  ]\n}"), "%s", b.p);
+    CHECK_MSG(!b.failed && !strcmp(b.p, "{\n  \"ms\": [1.5, 2.5, 3.5],\n  \"list\": [\n    {}\n  ]\n}"), "%s", b.p);
+    ds_bytes_free(&b);
+}
+
+/* Long runs of numbers break into lines and stay valid. */
+static void json_writer_wraps_numbers(void)
+{
+    struct ds_bytes b;
+    struct ds_json_out j;
+    size_t longest = 0, line = 0;
+    ds_bytes_init(&b, 100000);
+    ds_jo_init(&j, &b, true);
+    ds_jo_arr(&j);
+    for (int i = 0; i < 1000; i++) ds_jo_int(&j, i);
+    ds_jo_arr_end(&j);
+    for (size_t i = 0; i < b.n; i++) {
+        line = b.p[i] == '\n' ? 0 : line + 1;
+        if (line > longest) longest = line;
+    }
+    CHECK_MSG(longest > 80 && longest < 110, "%zu columns", longest);
+    struct ds_json *v = ds_json_parse(b.p, b.n, NULL);
+    CHECK(v && v->n == 1000 && v->items[999].num == 999);
+    ds_json_free(v);
     ds_bytes_free(&b);
 }
 
@@ -119,14 +141,36 @@ static void json_reader_tree(void)
 
 static void json_reader_refuses(void)
 {
-    static const struct { const char *t, *word; } v[] = {
-        { "", "ends where" },        { "[1,", "ends where" },      { "[1", "']'" },             { "{\"a\" 1}", "':'" },
-        { "{a:1}", "quotes" },       { "[1,]", "value" },          { "{\"a\":1,}", "quotes" },  { "\"abc", "no end" },
-        { "\"\\", "no end" },        { "\"\\x\"", "escape" },      { "\"\\u12\"", "hexadecimal" }, { "\"\n\"", "control" },
-        { "\"\xff\"", "UTF-8" },     { "01", "goes on" },          { "-", "value" },            { "1.", "digit" },
-        { "1e", "digit" },           { "1e999", "range" },         { "nul", "value" },          { "tru", "value" },
-        { "1 2", "goes on" },        { "{\"a\\u0000\":1}", "NUL" }, { "+1", "value" },          { ".5", "value" },
-        { "NaN", "value" },          { "[\n1,\n  x]", "line 3 column 3" },
+    static const struct { const char *t, *word;
+    } v[] = {
+        { "", "ends where" },
+        { "[1,", "ends where" },
+        { "[1", "']'" },
+        { "{\"a\" 1}", "':'" },
+        { "{a:1}", "quotes" },
+        { "[1,]", "value" },
+        { "{\"a\":1,}", "quotes" },
+        { "\"abc", "no end" },
+        { "\"\\", "no end" },
+        { "\"\\x\"", "escape" },
+        { "\"\\u12g4\"", "hexadecimal" },
+        { "\"\\u123\"  ", "hexadecimal" },
+        { "\"\\u12\"", "hexadecimal" },
+        { "\"\n\"", "control" },
+        { "\"\xff\"", "UTF-8" },
+        { "01", "goes on" },
+        { "-", "value" },
+        { "1.", "digit" },
+        { "1e", "digit" },
+        { "1e999", "range" },
+        { "nul", "value" },
+        { "tru", "value" },
+        { "1 2", "goes on" },
+        { "{\"a\\u0000\":1}", "NUL" },
+        { "+1", "value" },
+        { ".5", "value" },
+        { "NaN", "value" },
+        { "[\n1,\n  x]", "line 3 column 3" },
     };
     for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
         struct ds_err e = { 0 };
@@ -134,6 +178,52 @@ static void json_reader_refuses(void)
         CHECK_MSG(!r && e.code == DS_EFORMAT && strstr(e.msg, v[i].word), "'%s': %s", v[i].t, e.msg);
         ds_json_free(r);
     }
+}
+
+/* Escapes of surrogates: pairs join, whatever is alone becomes U+FFFD and swallows nothing. */
+static void json_reader_surrogates(void)
+{
+    static const struct { const char *t, *want; } v[] = {
+        { "\"\\ud7ff\\uE000\"", "\xed\x9f\xbf\xee\x80\x80" },
+        { "\"\\ud800\\udc00\"", "\xf0\x90\x80\x80" },
+        { "\"\\uDBFF\\uDFFF\"", "\xf4\x8f\xbf\xbf" },
+        { "\"\\udbff\"", "\xef\xbf\xbd" },
+        { "\"\\udc00\\udc00\"", "\xef\xbf\xbd\xef\xbf\xbd" },
+        { "\"\\udfff\"", "\xef\xbf\xbd" },
+        { "\"\\ud800\\ud800\\udc00\"", "\xef\xbf\xbd\xf0\x90\x80\x80" },
+        { "\"\\ud800\\u0041\"", "\xef\xbf\xbd" "A" },
+        { "\"\\ud800\\ue000\"", "\xef\xbf\xbd\xee\x80\x80" },
+        { "\"\\ud800\\ndc00\"", "\xef\xbf\xbd\ndc00" },
+        { "\"\\ud800xudc00\"", "\xef\xbf\xbdxudc00" },
+        { "\"\\u0000\\u007f\\u0080\\u07FF\\u0800\"", "" },
+    };
+    for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
+        struct ds_json *r = ds_json_parse(v[i].t, strlen(v[i].t), NULL);
+        CHECK_MSG(r && r->kind == DS_JSTR && !strcmp(r->str, v[i].want), "%s", v[i].t);
+        if (r && i + 1 == sizeof v / sizeof *v) CHECK(r->n == 9 && !memcmp(r->str, "\0\x7f\xc2\x80\xdf\xbf\xe0\xa0\x80", 9));
+        ds_json_free(r);
+    }
+}
+
+static void json_reader_numbers(void)
+{
+    char digits[600];
+    struct ds_err e = { 0 };
+    static const struct {
+        const char *t;
+        double want;
+    } v[] = { { "1E2", 100 }, { "-0", 0 }, { "1e-2", 0.01 }, { "2.50E+1", 25 } };
+    for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
+        struct ds_json *r = ds_json_parse(v[i].t, strlen(v[i].t), NULL);
+        CHECK_MSG(r && r->num == v[i].want, "%s", v[i].t);
+        ds_json_free(r);
+    }
+    memset(digits, '1', sizeof digits);
+    memcpy(digits, "0.", 2);
+    struct ds_json *r = ds_json_parse(digits, 511, &e);
+    CHECK(r && r->num > 0.11 && r->num < 0.112);
+    ds_json_free(r);
+    CHECK(!ds_json_parse(digits, 512, &e) && strstr(e.msg, "511 characters"));
 }
 
 static void json_reader_depth(void)
@@ -166,10 +256,13 @@ static void json_reader_truncation(void)
 static const struct ds_test tests[] = {
     { "json_writer_compact", json_writer_compact },
     { "json_writer_pretty", json_writer_pretty },
+    { "json_writer_wraps_numbers", json_writer_wraps_numbers },
     { "json_writer_refuses_bad_sequences", json_writer_refuses_bad_sequences },
     { "json_numbers_round_trip", json_numbers_round_trip },
     { "json_reader_tree", json_reader_tree },
     { "json_reader_refuses", json_reader_refuses },
+    { "json_reader_surrogates", json_reader_surrogates },
+    { "json_reader_numbers", json_reader_numbers },
     { "json_reader_depth", json_reader_depth },
     { "json_reader_truncation", json_reader_truncation },
 };

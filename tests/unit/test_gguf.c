@@ -147,7 +147,7 @@ static void gguf_array_elements(void)
 {
     static unsigned char room[4096];
     struct gb b = { room, 0, sizeof room, 0 };
-    gb_header(&b, 3, 0, 9);
+    gb_header(&b, 3, 0, 10);
     gb_key_arr(&b, "u8", GB_U8, 2), gb_int(&b, 0xff01, 2);
     gb_key_arr(&b, "i8", GB_I8, 2), gb_int(&b, 0xff01, 2);
     gb_key_arr(&b, "i16", GB_I16, 1), gb_int(&b, 0x8000, 2);
@@ -155,6 +155,7 @@ static void gguf_array_elements(void)
     gb_key_arr(&b, "i32", GB_I32, 1), gb_int(&b, UINT32_MAX, 4);
     gb_key_arr(&b, "u64", GB_U64, 1), gb_int(&b, UINT64_MAX, 8);
     gb_key_arr(&b, "f32", GB_F32, 2), gb_int(&b, 0x3fc00000, 4), gb_int(&b, 0x7fc00000, 4);
+    gb_key_arr(&b, "f64", GB_F64, 2), gb_int(&b, 0, 8), gb_int(&b, 0xbfe0000000000000u, 8);
     gb_key_arr(&b, "bool", GB_BOOL, 2), gb_int(&b, 0x0001, 2);
     gb_key_arr(&b, "str", GB_STR, 3), gb_str(&b, "ab"), gb_str(&b, ""), gb_strn(&b, "c\0", 2);
     struct ds_gguf *g;
@@ -168,6 +169,7 @@ static void gguf_array_elements(void)
     CHECK(!ds_gguf_arr(g, "i32", &a, NULL) && ds_arr_int(&a, 0) == -1 && ds_arr_num(&a, 0) == -1);
     CHECK(!ds_gguf_arr(g, "u64", &a, NULL) && ds_arr_int(&a, 0) == INT64_MAX && ds_arr_num(&a, 0) == 0x1p64);
     CHECK(!ds_gguf_arr(g, "f32", &a, NULL) && ds_arr_num(&a, 0) == 1.5 && isnan(ds_arr_num(&a, 1)) && ds_arr_int(&a, 0) == 0);
+    CHECK(!ds_gguf_arr(g, "f64", &a, NULL) && a.n == 2 && ds_arr_num(&a, 1) == -0.5 && ds_arr_int(&a, 1) == 0);
     CHECK(!ds_gguf_arr(g, "bool", &a, NULL) && ds_arr_int(&a, 0) == 1 && ds_arr_int(&a, 1) == 0);
     CHECK(!ds_gguf_arr(g, "str", &a, NULL) && a.n == 3 && ds_arr_str(&a, 0).n == 2 && !memcmp(ds_arr_str(&a, 0).p, "ab", 2));
     CHECK(ds_arr_str(&a, 1).n == 0 && ds_arr_str(&a, 2).n == 2 && ds_arr_str(&a, 3).n == 0 && ds_arr_int(&a, 0) == 0);

@@ -73,6 +73,7 @@ static void expect(const char *path, const char *words)
     struct ds_gguf *g = NULL;
     struct ds_err e = { 0 };
     ds_status s = ds_gguf_open(&g, path, &e);
+    CHECK((s == DS_OK) == (g != NULL));
     CHECK_MSG((s == DS_OK) == !words && (!words || strstr(e.msg, words)), "'%s' lacks '%s'", e.msg, words ? words : "nothing");
     ds_gguf_close(g);
 }
@@ -128,6 +129,27 @@ static void gguf_split_refusals(void)
     expect(path_of("m-00000-of-00003.gguf"), "name says shard 0 of 3");
 }
 
+/* Names that look almost like a shard's. */
+static void gguf_split_names(void)
+{
+    struct shard s[3];
+    static const char *const names[] = { "m-00001-of-0003.gguf", "m-00001-of-00003.ggu", "m-0000a-of-00003.gguf",
+                                         "00001-of-00003.gguf", "g" };
+    good_set(s), save_set(s);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        CHECK(rename(shard_path(1, 3), path_of(names[i])) == 0);
+        expect(path_of(names[i]), "name does not end in");
+        char was[512];
+        CHECK(getcwd(was, sizeof was) && chdir(folder) == 0);
+        expect(names[i], "name does not end in");
+        CHECK(chdir(was) == 0);
+        CHECK(rename(path_of(names[i]), shard_path(1, 3)) == 0);
+    }
+    good_set(s), s[0].count = 9, s[0].no = 8, save_set(s);
+    CHECK(rename(shard_path(1, 3), path_of("m-00009-of-00009.gguf")) == 0);
+    expect(path_of("m-00009-of-00009.gguf"), "m-00001-of-00009.gguf: cannot open");
+}
+
 static void gguf_files_that_are_none(void)
 {
     expect(path_of("absent.gguf"), "absent.gguf: cannot open");
@@ -154,7 +176,7 @@ static struct ds_gguf_writer *small_writer(void)
     static const int32_t ints[3] = { 1, -2, INT32_MIN };
     static const float floats[2] = { 0.5f, -1e9f };
     static const char *const words[3] = { "a", "", "\xe2\x82\xac" };
-    const uint64_t one[1] = { 5 }, three[3] = { 4, 2, 2 };
+    const uint64_t one[1] = { 5 }, four[4] = { 4, 2, 1, 2 };
     struct ds_gguf_writer *w = ds_gguf_writer_new();
     if (!w) return NULL;
     ds_gguf_put_str(w, "general.architecture", "test");
@@ -167,7 +189,7 @@ static struct ds_gguf_writer *small_writer(void)
     ds_gguf_put_strs(w, "words", words, 3);
     ds_gguf_put_strs(w, "none", NULL, 0);
     ds_gguf_put_tensor(w, "odd", &ds_types[DS_T_F32], 1, one, numbers);
-    ds_gguf_put_tensor(w, "cube", &ds_types[DS_T_F32], 3, three, numbers + 5);
+    ds_gguf_put_tensor(w, "cube", &ds_types[DS_T_F32], 4, four, numbers + 5);
     return w;
 }
 
@@ -189,7 +211,7 @@ static void check_small(const struct ds_gguf *g)
     CHECK(!ds_gguf_arr(g, "none", &a, NULL) && a.t == DS_KV_STR && a.n == 0);
     const struct ds_tensor *odd = ds_gguf_find(g, "odd"), *cube = ds_gguf_find(g, "cube");
     REQUIRE(ds_gguf_n_tensors(g) == 2 && odd && cube);
-    CHECK(odd->bytes == 20 && !memcmp(odd->data, numbers, 20) && cube->n_dims == 3 && cube->ne[2] == 2);
+    CHECK(odd->bytes == 20 && !memcmp(odd->data, numbers, 20) && cube->n_dims == 4 && cube->ne[3] == 2);
     CHECK(cube->bytes == 64 && !memcmp(cube->data, numbers + 5, 64) && cube->file_off == odd->file_off + 32);
 }
 
@@ -296,6 +318,7 @@ static void gguf_writer_cannot_write(void)
 static const struct ds_test tests[] = {
     { "gguf_split_opens_from_any_shard", gguf_split_opens_from_any_shard },
     { "gguf_split_refusals", gguf_split_refusals },
+    { "gguf_split_names", gguf_split_names },
     { "gguf_files_that_are_none", gguf_files_that_are_none },
     { "gguf_writer_round_trip", gguf_writer_round_trip },
     { "gguf_hash_sees_header_and_data", gguf_hash_sees_header_and_data },
