@@ -41,6 +41,7 @@ struct ds_options {
     int threads;                    /* 0: as many as are usable here */
     int ubatch;                     /* tokens per prefill chunk; 0: 512 */
     int64_t ctx;                    /* 0: the model's, or what memory allows */
+    int max_cuts;                   /* states that a prefill may keep per chunk (ds_session_set_cuts); 0: none */
     const char *gdn;                /* NULL or "auto", "seq", "chunk": form of the recurrence in prefill */
     /* Loading progress, done and total in bytes; may be NULL. */
     void (*progress)(void *ctx, uint64_t done, uint64_t total);
@@ -138,6 +139,13 @@ size_t ds_engine_state_bytes(const ds_engine *g);    /* conv and recurrent state
 void ds_session_get_kv(const ds_session *s, int64_t from, int64_t to, void *dst);
 void ds_session_set_kv(ds_session *s, int64_t from, int64_t to, const void *src);
 void ds_session_get_state(const ds_session *s, void *dst);           /* the state at pos */
+/* Asks the next prefill for the GDN state at these positions (absolute token counts, ascending), without
+ * splitting its chunks. fn is called after the chunk that passes a position, while ds_session_get_cut of that
+ * slot is valid. A chunk keeps at most max_cuts of them: the last ones. Positions at multiples of 64 leave every
+ * bit of the prefill as it is. n 0 asks for none; each prefill uses the request up. */
+typedef void (*ds_cut_fn)(void *ctx, ds_session *s, int64_t pos, int slot);
+ds_status ds_session_set_cuts(ds_session *s, const int64_t *pos, int n, ds_cut_fn fn, void *ctx, struct ds_err *e);
+void ds_session_get_cut(const ds_session *s, int slot, void *dst);   /* ds_engine_state_bytes */
 /* Makes the session stand after ids[0..n): its KV rows below n must be right (set by ds_session_set_kv, or its own
  * from before). logits [n_vocab] may be NULL: then there are none until the next token. Fails without any change
  * when n is beyond the window. */

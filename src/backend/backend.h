@@ -49,6 +49,7 @@ struct ds_step {
     int row0;
     bool decode;                   /* one token of generation: a faster product with another summation order is allowed */
     bool logits;                   /* the head runs */
+    int n_cuts;                    /* states kept within the step: a step with any is never replayed */
     unsigned skip;                 /* stages left out */
     const void *timeline;          /* identifies the state buffers. Two steps equal in all but pos and ids' values issue the same ops on the
                                     * same buffers, so a backend may replay a recorded submission */
@@ -135,8 +136,17 @@ struct ds_ops {
 
     /* Gated delta rule over the prepared inputs: for each token and value head h with key head h % n_kh
      *   S <- exp(g) S;  d = beta (v - S'k);  S <- S + k d';  o = S'q
-     * S F32 [n_vh][dk][dv], read and written. o F32 [n][n_vh*dv]. Any n; chunkwise forms cut at absolute multiples of 64. */
-    void (*gdn)(struct ds_backend *be, struct ds_buf *o, struct ds_buf *S, const struct ds_buf *prep, const struct ds_gdn_shape *sh, int n);
+     * S F32 [n_vh][dk][dv], read and written. o F32 [n][n_vh*dv]. prep holds n tokens, of which t0..t1-1 run now (a step may walk
+     * its tokens in several calls, to keep the state between them). Chunkwise forms cut at absolute multiples of 64. */
+    void (*gdn)(struct ds_backend *be, struct ds_buf *o, struct ds_buf *S, const struct ds_buf *prep, const struct ds_gdn_shape *sh, int n, int t0,
+                int t1);
+
+    /* What conv would hold after t tokens of this step: dst (F32, from element off) = the last conv_k-1 rows of [conv; u[0..t)].
+     * Comes before gdn_prep, which advances conv. */
+    void (*conv_tail)(struct ds_backend *be, struct ds_buf *dst, size_t off, const struct ds_buf *conv, const struct ds_buf *u,
+                      const struct ds_gdn_shape *sh, int t);
+    /* dst[off..off+n) = src[0..n), F32 buffers, in stream order. */
+    void (*copy)(struct ds_backend *be, struct ds_buf *dst, size_t off, const struct ds_buf *src, size_t n);
 
     /* y[t][h] = rms(o[t][h], gain) * silu(z[t][h]), per head of dv.  o F32, z PROJ, y ACT. */
     void (*gated_norm)(struct ds_backend *be, struct ds_buf *y, const struct ds_buf *o, const struct ds_buf *z, const struct ds_weight *gain,

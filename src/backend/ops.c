@@ -120,12 +120,24 @@ void ds_op_gdn_prep(struct ds_run *r, struct ds_buf *prep, struct ds_buf *conv, 
     r->be->ops->gdn_prep(r->be, prep, conv, u, a, b, conv_w, ssm_a, ssm_dt, sh, n);
 }
 
-void ds_op_gdn(struct ds_run *r, struct ds_buf *o, struct ds_buf *S, const struct ds_buf *prep, const struct ds_gdn_shape *sh, int n)
+void ds_op_gdn(struct ds_run *r, struct ds_buf *o, struct ds_buf *S, const struct ds_buf *prep, const struct ds_gdn_shape *sh, int n, int t0, int t1)
 {
     /* counted at the sequential form's 7 dk dv operations per token and value head, whatever form runs */
-    MARK(r, DS_ST_GDN, -1, NULL, 7.0 * n * sh->n_vh * sh->dk * (double)sh->dv,
-         4.0 * n * (2.0 * sh->n_kh * sh->dk + 2.0 * sh->n_vh * sh->dv) + 8.0 * sh->n_vh * sh->dk * sh->dv);
-    r->be->ops->gdn(r->be, o, S, prep, sh, n);
+    MARK(r, DS_ST_GDN, -1, NULL, 7.0 * (t1 - t0) * sh->n_vh * sh->dk * (double)sh->dv,
+         4.0 * (t1 - t0) * (2.0 * sh->n_kh * sh->dk + 2.0 * sh->n_vh * sh->dv) + 8.0 * sh->n_vh * sh->dk * sh->dv);
+    r->be->ops->gdn(r->be, o, S, prep, sh, n, t0, t1);
+}
+
+void ds_op_conv_tail(struct ds_run *r, struct ds_buf *dst, size_t off, const struct ds_buf *conv, const struct ds_buf *u, const struct ds_gdn_shape *sh, int t)
+{
+    MARK(r, DS_ST_GDN, -1, NULL, 0, 8.0 * (sh->conv_k - 1) * (2.0 * sh->n_kh * sh->dk + (double)sh->n_vh * sh->dv));
+    r->be->ops->conv_tail(r->be, dst, off, conv, u, sh, t);
+}
+
+void ds_op_copy(struct ds_run *r, enum ds_stage stage, struct ds_buf *dst, size_t off, const struct ds_buf *src, size_t n)
+{
+    MARK(r, stage, -1, NULL, 0, 8.0 * (double)n);
+    r->be->ops->copy(r->be, dst, off, src, n);
 }
 
 void ds_op_gated_norm(struct ds_run *r, struct ds_buf *y, const struct ds_buf *o, const struct ds_buf *z, const struct ds_weight *gain,

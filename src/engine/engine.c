@@ -106,6 +106,7 @@ static ds_status open_backend(struct ds_engine *g, const struct ds_options *o, s
     g->threads = o->threads <= 0 || o->threads > usable ? usable : o->threads;
     g->ubatch = o->ubatch > 0 ? o->ubatch : DS_DEFAULT_UBATCH;
     g->kv_f16 = !strcmp(kv, "f16");
+    g->max_cuts = o->max_cuts < 0 ? 0 : o->max_cuts > DS_MAX_CUTS ? DS_MAX_CUTS : o->max_cuts;
     const struct ds_backend_options bo = { .threads = g->threads, .isa = g->isa, .kv = kv, .gdn = gdn };
     g->be = ds_backend_open(o->backend, o->placement, &bo, e);
     return g->be ? DS_OK : e->code;
@@ -116,7 +117,7 @@ static ds_status choose_ctx(struct ds_engine *g, int64_t asked, struct ds_err *e
 {
     const struct ds_model *m = &g->model;
     const uint64_t per_256 = ds_state_kv_bytes(m, 256), room = g->be->ops->mem_available(g->be);
-    const uint64_t fixed = ds_scratch_bytes(m, g->ubatch) + ds_state_gdn_bytes(m) + (64u << 20);
+    const uint64_t fixed = ds_scratch_bytes(m, g->ubatch, g->max_cuts) + ds_state_gdn_bytes(m) + (64u << 20);
     const uint64_t left = room > fixed ? room - fixed : 0;
     int64_t fits = per_256 ? (int64_t)(left / per_256) * 256 : m->hp.ctx;
     if (asked > m->hp.ctx)
@@ -138,7 +139,7 @@ static ds_status open_steps(struct ds_engine *g, const struct ds_options *o, str
     if ((st = choose_ctx(g, o->ctx, e))) return st;
     const struct ds_sizes sz = ds_model_sizes(&g->model, g->ubatch, g->info.ctx);
     if ((st = g->be->ops->reserve(g->be, &sz, e))) return st;
-    return ds_scratch_new(&g->scratch, &g->model, g->ubatch, e);
+    return ds_scratch_new(&g->scratch, &g->model, g->ubatch, g->max_cuts, e);
 }
 
 ds_status ds_engine_open(ds_engine **out, const struct ds_options *o, struct ds_err *e)
@@ -197,7 +198,7 @@ void ds_engine_plan(const ds_engine *g, struct ds_plan *p)
     p->kv = ds_state_kv_bytes(m, g->info.ctx);
     p->state = ds_state_gdn_bytes(m);
     p->snapshots = p->state + (uint64_t)m->hp.n_vocab * sizeof(float);
-    p->scratch = ds_scratch_bytes(m, g->ubatch) + g->be->ops->own_bytes(g->be);
+    p->scratch = ds_scratch_bytes(m, g->ubatch, g->max_cuts) + g->be->ops->own_bytes(g->be);
 }
 
 bool ds_engine_type_row(const ds_engine *g, int i, const char **type, int *tensors, uint64_t *bytes)

@@ -8,6 +8,7 @@
 #include "token/token.h"
 
 #define DS_DEFAULT_UBATCH 512
+#define DS_MAX_CUTS 64             /* kept states per chunk, at most */
 
 struct ds_engine {
     struct ds_gguf *gguf;
@@ -19,7 +20,7 @@ struct ds_engine {
     struct ds_model_info info;
     struct ds_peaks peaks;
     bool peaks_known;
-    int threads, ubatch;
+    int threads, ubatch, max_cuts;
     unsigned isa;
     bool kv_f16;
 };
@@ -32,6 +33,8 @@ struct ds_session {
     float *logits;                 /* [n_vocab] of the last token */
     bool has_logits;
     float *rows; size_t rows_n, rows_cap;   /* [rows_n][n_vocab] after DS_ROWS_ALL */
+    int64_t *cuts; int n_cuts;     /* positions whose state the next prefill hands out */
+    ds_cut_fn cut_fn; void *cut_ctx;
     unsigned skip;
     bool timing_only, profiled, failed;
 };

@@ -3,13 +3,11 @@
 
 #include "base/hash.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static size_t kv_dim(const struct ds_model *m) { return (size_t)m->hp.at.n_kv * (size_t)m->hp.at.hd; }
 
-/* Elements of the conv and recurrent state of one GDN layer. */
-static size_t conv_elems(const struct ds_model *m) { return (size_t)(m->hp.gdn.conv_k - 1) * (size_t)ds_gdn_channels(&m->hp.gdn); }
-static size_t rec_elems(const struct ds_model *m) { return (size_t)m->hp.gdn.n_vh * (size_t)m->hp.gdn.dk * (size_t)m->hp.gdn.dv; }
 
 uint64_t ds_engine_layout_id(const ds_engine *g)
 {
@@ -24,7 +22,7 @@ size_t ds_engine_kv_bytes(const ds_engine *g)
 
 size_t ds_engine_state_bytes(const ds_engine *g)
 {
-    return (size_t)g->info.n_gdn * (conv_elems(&g->model) + rec_elems(&g->model)) * sizeof(float);
+    return (size_t)g->info.n_gdn * (ds_conv_elems(&g->model.hp.gdn) + ds_recurrent_elems(&g->model.hp.gdn)) * sizeof(float);
 }
 
 /* Calls move for the K and V rows of [from, to) of every attention layer; p walks over [layer][k, v][position]. */
@@ -42,15 +40,17 @@ static void each_kv(const ds_session *s, int64_t from, int64_t to, char *p,
     }
 }
 
-static void each_state(const struct ds_session *s, char *p, void (*move)(struct ds_backend *be, struct ds_buf *b, void *p, size_t off, size_t n))
+/* Calls move for the state of every GDN layer, which lies in conv[] and S[] at slot `slot`; p walks over [layer][conv, S]. */
+static void each_state(const struct ds_engine *g, struct ds_buf *const *conv, struct ds_buf *const *S, int slot, char *p,
+                       void (*move)(struct ds_backend *be, struct ds_buf *b, void *p, size_t off, size_t n))
 {
-    const struct ds_model *m = &s->g->model;
-    for (int i = 0; i < m->hp.n_layer; i++) {
-        if (m->hp.attn[i]) continue;
-        move(s->g->be, s->st.conv[i], p, 0, conv_elems(m));
-        p += conv_elems(m) * sizeof(float);
-        move(s->g->be, s->st.S[i], p, 0, rec_elems(m));
-        p += rec_elems(m) * sizeof(float);
+    const size_t nc = ds_conv_elems(&g->model.hp.gdn), nr = ds_recurrent_elems(&g->model.hp.gdn);
+    for (int i = 0; i < g->model.hp.n_layer; i++) {
+        if (g->model.hp.attn[i]) continue;
+        move(g->be, conv[i], p, (size_t)slot * nc, nc);
+        p += nc * sizeof(float);
+        move(g->be, S[i], p, (size_t)slot * nr, nr);
+        p += nr * sizeof(float);
     }
 }
 
@@ -59,7 +59,26 @@ static void set(struct ds_backend *be, struct ds_buf *b, void *p, size_t off, si
 
 void ds_session_get_kv(const ds_session *s, int64_t from, int64_t to, void *dst) { each_kv(s, from, to, dst, get); }
 void ds_session_set_kv(ds_session *s, int64_t from, int64_t to, const void *src) { each_kv(s, from, to, (char *)(uintptr_t)src, set); }
-void ds_session_get_state(const ds_session *s, void *dst) { each_state(s, dst, get); }
+void ds_session_get_state(const ds_session *s, void *dst) { each_state(s->g, s->st.conv, s->st.S, 0, dst, get); }
+void ds_session_get_cut(const ds_session *s, int slot, void *dst)
+{
+    each_state(s->g, s->g->scratch.cut_conv, s->g->scratch.cut_S, slot, dst, get);
+}
+
+ds_status ds_session_set_cuts(ds_session *s, const int64_t *pos, int n, ds_cut_fn fn, void *ctx, struct ds_err *e)
+{
+    for (int i = 1; i < n; i++)
+        if (pos[i] <= pos[i - 1]) return ds_fail(e, DS_EARG, "position %lld to keep does not follow %lld", (long long)pos[i], (long long)pos[i - 1]);
+    int64_t *own = n ? malloc((size_t)n * sizeof *own) : NULL;
+    if (n && !own) return ds_fail(e, DS_ENOMEM, "the system refused memory for %d positions", n);
+    if (n) memcpy(own, pos, (size_t)n * sizeof *own);
+    free(s->cuts);
+    s->cuts = own;
+    s->n_cuts = n;
+    s->cut_fn = fn;
+    s->cut_ctx = ctx;
+    return DS_OK;
+}
 
 ds_status ds_session_resume(ds_session *s, const int32_t *ids, int64_t n, const void *state, const float *logits, struct ds_err *e)
 {
@@ -68,7 +87,7 @@ ds_status ds_session_resume(ds_session *s, const int32_t *ids, int64_t n, const 
     ds_status st = ds_session_hold(s, n, e);
     if (st) return st;
     memmove(s->tokens, ids, (size_t)n * sizeof *ids);
-    each_state(s, (char *)(uintptr_t)state, set);
+    each_state(s->g, s->st.conv, s->st.S, 0, (char *)(uintptr_t)state, set);
     s->st.pos = n;
     s->rows_n = 0;
     s->failed = s->profiled = false;

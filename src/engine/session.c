@@ -33,6 +33,7 @@ void ds_session_free(ds_session *s)
     free(s->tokens);
     free(s->logits);
     free(s->rows);
+    free(s->cuts);
     free(s);
 }
 
@@ -175,17 +176,43 @@ static struct ds_forward forward_of(ds_session *s, bool profile)
     return (struct ds_forward){ .run = &s->g->run, .m = &s->g->model, .st = &s->st, .sc = &s->g->scratch, .skip = s->skip };
 }
 
+/* The asked-for positions that lie in a chunk of n tokens, as counts from its start: the last ones that have room. */
+static int cuts_within(const ds_session *s, int n, int *at)
+{
+    const int max = s->g->scratch.max_cuts;
+    int found = 0, first = 0;
+    for (int i = 0; i < s->n_cuts && max && !s->skip; i++) {
+        const int64_t t = s->cuts[i] - s->st.pos;
+        if (t < 1 || t > n) continue;
+        if (!found) first = i;
+        found++;
+    }
+    const int kept = found < max ? found : max;
+    for (int i = 0; i < kept; i++) at[i] = (int)(s->cuts[first + found - kept + i] - s->st.pos);
+    return kept;
+}
+
+static void hand_out(ds_session *s, int64_t pos, const int *at, int n)
+{
+    for (int i = 0; i < n; i++) s->cut_fn(s->cut_ctx, s, pos + at[i], i);
+}
+
 /* One chunk: forward, tokens, logits where asked. */
 static ds_status chunk(ds_session *s, struct ds_forward *f, const int32_t *ids, int n, bool last, enum ds_rows rows, struct ds_err *e)
 {
     const int64_t pos = s->st.pos;
     const bool logits = last && rows == DS_ROWS_LAST;
+    int at[DS_MAX_CUTS];
+    f->n_cuts = cuts_within(s, n, at);
+    f->cuts = at;
     ds_status st = ds_forward_step(f, ids, n, false, logits, e);
     if (st) {
         s->failed = true;
         return st;
     }
     memmove(s->tokens + pos, ids, (size_t)n * sizeof *ids);
+    hand_out(s, pos, at, f->n_cuts);
+    f->n_cuts = 0;
     if (rows == DS_ROWS_ALL) st = take_rows(s, f, n, e);
     else if (logits) take_logits(s);
     return st;
@@ -213,6 +240,7 @@ ds_status ds_session_prefill(ds_session *s, const int32_t *ids, int n, enum ds_r
         s->profiled = true;
     }
     s->g->run.prof = NULL;
+    s->n_cuts = 0;
     if (!st && !s->skip && s->has_logits && !finite_row(s->logits, (size_t)s->g->model.hp.n_vocab)) st = name_layer(s, e);
     return st;
 }

@@ -66,6 +66,9 @@ ds_status ds_model_bind(struct ds_model *m, const struct ds_gguf *g, struct ds_b
 void ds_model_free(struct ds_model *m);
 struct ds_sizes ds_model_sizes(const struct ds_model *m, int ubatch, int64_t ctx);
 static inline int ds_gdn_channels(const struct ds_gdn_shape *s) { return 2 * s->n_kh * s->dk + s->n_vh * s->dv; }
+/* Elements of one GDN layer's state. */
+static inline size_t ds_conv_elems(const struct ds_gdn_shape *s) { return (size_t)(s->conv_k - 1) * (size_t)ds_gdn_channels(s); }
+static inline size_t ds_recurrent_elems(const struct ds_gdn_shape *s) { return (size_t)s->n_vh * (size_t)s->dk * (size_t)s->dv; }
 static inline bool ds_is_moe(const struct ds_hparams *hp) { return hp->n_expert > 0; }
 
 /* --- state: everything that depends on the tokens so far; it advances as one --- */
@@ -96,10 +99,13 @@ struct ds_scratch {
     struct ds_buf *gate, *up, *act;                    /* dense FFN */
     struct ds_buf *router, *route, *egate, *eup, *eact, *ey, *sgate, *sup, *sact, *sy, *sg;   /* experts */
     struct ds_buf *logits;                             /* [DS_LOGIT_ROWS][n_vocab] */
+    /* States kept within a step, per GDN layer (NULL elsewhere): F32 [max_cuts] of what ds_state holds. */
+    int max_cuts;
+    struct ds_buf **cut_conv, **cut_S;                 /* [n_layer] */
 };
-ds_status ds_scratch_new(struct ds_scratch *sc, const struct ds_model *m, int ubatch, struct ds_err *e);
+ds_status ds_scratch_new(struct ds_scratch *sc, const struct ds_model *m, int ubatch, int max_cuts, struct ds_err *e);
 void ds_scratch_free(struct ds_scratch *sc, const struct ds_model *m);
-uint64_t ds_scratch_bytes(const struct ds_model *m, int ubatch);
+uint64_t ds_scratch_bytes(const struct ds_model *m, int ubatch, int max_cuts);
 
 /* --- forward --- */
 
@@ -109,6 +115,7 @@ struct ds_forward {
     struct ds_state *st;
     struct ds_scratch *sc;
     unsigned skip;                 /* enum ds_skip bits */
+    const int *cuts; int n_cuts;   /* tokens of the step after which the GDN state is kept: ascending, 1..n, at most sc->max_cuts */
     /* Called after the embedding (layer -1) and after each layer; NULL: never. For witnesses. */
     void (*after_layer)(void *ctx, int layer, struct ds_buf *x, int n);
     void *after_ctx;

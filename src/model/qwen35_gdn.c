@@ -6,6 +6,21 @@
  *   x <- x + W_out (rms(o) silu(z)) */
 #include "model/model.h"
 
+/* The recurrence over the step's tokens, stopping where the state is to be kept. */
+static void recurrence(struct ds_forward *f, int layer, int n)
+{
+    const struct ds_gdn_shape *sh = &f->m->hp.gdn;
+    struct ds_scratch *sc = f->sc;
+    struct ds_buf *S = f->st->S[layer];
+    int t = 0;
+    for (int i = 0; i < f->n_cuts; i++) {
+        if (f->cuts[i] > t) ds_op_gdn(f->run, sc->o, S, sc->prep, sh, n, t, f->cuts[i]);
+        ds_op_copy(f->run, DS_ST_GDN, sc->cut_S[layer], (size_t)i * ds_recurrent_elems(sh), S, ds_recurrent_elems(sh));
+        t = f->cuts[i];
+    }
+    if (t < n) ds_op_gdn(f->run, sc->o, S, sc->prep, sh, n, t, n);
+}
+
 void ds_block_gdn(struct ds_forward *f, int layer, int n)
 {
     const struct ds_layer *l = &f->m->layers[layer];
@@ -20,8 +35,10 @@ void ds_block_gdn(struct ds_forward *f, int layer, int n)
     if (f->skip & DS_SKIP_GDN) {
         ds_op_copy_cols(r, DS_ST_GDN, sc->y_gdn, sc->z, n, sh->n_vh * sh->dv, sh->n_vh * sh->dv);
     } else {
+        for (int i = 0; i < f->n_cuts; i++)
+            ds_op_conv_tail(r, sc->cut_conv[layer], (size_t)i * ds_conv_elems(sh), f->st->conv[layer], sc->u, sh, f->cuts[i]);
         ds_op_gdn_prep(r, sc->prep, f->st->conv[layer], sc->u, sc->a, sc->b, l->conv, l->ssm_a, l->ssm_dt, sh, n);
-        ds_op_gdn(r, sc->o, f->st->S[layer], sc->prep, sh, n);
+        recurrence(f, layer, n);
         ds_op_gated_norm(r, sc->y_gdn, sc->o, sc->z, l->ssm_norm, sh, n);
     }
     ds_op_matmul(r, 1, &out, sc->y_gdn, n, true);

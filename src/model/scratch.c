@@ -3,6 +3,7 @@
 #include "model/model.h"
 
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct want { size_t field; enum ds_buf_kind kind; size_t rows, dim; };
@@ -60,7 +61,30 @@ static int wants(struct want w[MAX_WANTS], const struct ds_model *m, int ubatch)
 
 static struct ds_buf **slot(struct ds_scratch *sc, const struct want *w) { return (struct ds_buf **)((char *)sc + w->field); }
 
-ds_status ds_scratch_new(struct ds_scratch *sc, const struct ds_model *m, int ubatch, struct ds_err *e)
+/* The kept states: one buffer of max_cuts states per GDN layer. */
+static ds_status new_cuts(struct ds_scratch *sc, const struct ds_model *m, int max_cuts, struct ds_err *e)
+{
+    const size_t L = (size_t)m->hp.n_layer;
+    if (!max_cuts) return DS_OK;
+    if (!(sc->cut_conv = calloc(2 * L, sizeof *sc->cut_conv))) return ds_fail(e, DS_ENOMEM, "the system refused memory for kept states");
+    sc->cut_S = sc->cut_conv + L;
+    sc->max_cuts = max_cuts;
+    for (size_t i = 0; i < L; i++) {
+        if (m->hp.attn[i]) continue;
+        sc->cut_conv[i] = m->be->ops->buf_new(m->be, DS_BUF_F32, (size_t)max_cuts, ds_conv_elems(&m->hp.gdn), e);
+        sc->cut_S[i] = m->be->ops->buf_new(m->be, DS_BUF_F32, (size_t)max_cuts, ds_recurrent_elems(&m->hp.gdn), e);
+        if (!sc->cut_conv[i] || !sc->cut_S[i]) return DS_ENOMEM;
+    }
+    return DS_OK;
+}
+
+static void free_cuts(struct ds_scratch *sc, const struct ds_model *m)
+{
+    for (int i = 0; sc->cut_conv && i < 2 * m->hp.n_layer; i++) m->be->ops->buf_free(m->be, sc->cut_conv[i]);
+    free(sc->cut_conv);
+}
+
+ds_status ds_scratch_new(struct ds_scratch *sc, const struct ds_model *m, int ubatch, int max_cuts, struct ds_err *e)
 {
     struct want w[MAX_WANTS];
     const int n = wants(w, m, ubatch);
@@ -71,7 +95,9 @@ ds_status ds_scratch_new(struct ds_scratch *sc, const struct ds_model *m, int ub
             ds_scratch_free(sc, m);
             return DS_ENOMEM;
         }
-    return DS_OK;
+    ds_status st = new_cuts(sc, m, max_cuts, e);
+    if (st) ds_scratch_free(sc, m);
+    return st;
 }
 
 void ds_scratch_free(struct ds_scratch *sc, const struct ds_model *m)
@@ -79,14 +105,15 @@ void ds_scratch_free(struct ds_scratch *sc, const struct ds_model *m)
     struct want w[MAX_WANTS];
     const int n = sc->ubatch ? wants(w, m, sc->ubatch) : 0;
     for (int i = 0; i < n; i++) m->be->ops->buf_free(m->be, *slot(sc, &w[i]));
+    free_cuts(sc, m);
     memset(sc, 0, sizeof *sc);
 }
 
-uint64_t ds_scratch_bytes(const struct ds_model *m, int ubatch)
+uint64_t ds_scratch_bytes(const struct ds_model *m, int ubatch, int max_cuts)
 {
     struct want w[MAX_WANTS];
     const int n = wants(w, m, ubatch);
     uint64_t total = 0;
     for (int i = 0; i < n; i++) total += m->be->ops->buf_bytes(m->be, w[i].kind, w[i].rows, w[i].dim);
-    return total;
+    return total + (uint64_t)max_cuts * ds_state_gdn_bytes(m);
 }

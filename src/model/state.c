@@ -54,8 +54,8 @@ void ds_state_reset(struct ds_state *s, const struct ds_model *m)
 {
     s->pos = 0;   /* rows of the KV cache beyond pos are never read */
     for (int i = 0; i < s->n_layer; i++) {
-        zero(s->be, s->conv[i], conv_rows(m) * (size_t)ds_gdn_channels(&m->hp.gdn));
-        zero(s->be, s->S[i], s_rows(m) * (size_t)m->hp.gdn.dv);
+        zero(s->be, s->conv[i], ds_conv_elems(&m->hp.gdn));
+        zero(s->be, s->S[i], ds_recurrent_elems(&m->hp.gdn));
     }
 }
 

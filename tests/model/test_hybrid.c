@@ -284,6 +284,62 @@ static void parts_make_the_same_session(void)
     rig_close(&a);
 }
 
+/* States kept inside a chunk are those of a prefill that ends there, and keeping them changes no bit. */
+struct kept { char *state[8]; int64_t pos[8]; int n; size_t bytes; };
+
+static void keep(void *ctx, ds_session *s, int64_t pos, int slot)
+{
+    struct kept *k = ctx;
+    k->state[k->n] = malloc(k->bytes);
+    ds_session_get_cut(s, slot, k->state[k->n]);
+    k->pos[k->n++] = pos;
+}
+
+static void cuts_keep_the_state_inside_a_chunk(void)
+{
+    static const char *const forms[] = { "seq", "chunk" };
+    const int64_t at[] = { 2, 64, 128, 150, 192, 249, 250 };
+    for (int f = 0; f < 2; f++) {
+        struct rig a, b;
+        const struct ds_options o = { .model = FIXTURES "mini-dense.gguf", .gdn = forms[f], .max_cuts = 8, .ubatch = 200 };
+        int32_t ids[250];
+        if (rig_open(&a, &o) && rig_open(&b, &o)) {
+            struct kept k = { .bytes = ds_engine_state_bytes(a.g) };
+            char *want = malloc(k.bytes);
+            fill_ids(ids, 250, 512, 41);
+            CHECK(!ds_session_set_cuts(a.s, at, 7, keep, &k, NULL) && rig_prefill(&a, ids, 250));
+            CHECK(k.n == 7);
+            for (int i = 0; i < k.n; i++) {
+                ds_session_reset(b.s);
+                CHECK(k.pos[i] == at[i] && rig_prefill(&b, ids, (int)k.pos[i]));
+                ds_session_get_state(b.s, want);
+                const double d = rel_norm((float *)(void *)k.state[i], (float *)(void *)want, k.bytes / sizeof(float));
+                CHECK_MSG(d < 1e-5, "%s: state at %d differs by %g", forms[f], (int)at[i], d);   /* the cut at 2 splits the first GDN chunk */
+                free(k.state[i]);
+            }
+            ds_session_reset(a.s);
+            ds_session_reset(b.s);
+            k.n = 0;
+            const int64_t even[] = { 64, 192 };
+            CHECK(!ds_session_set_cuts(a.s, even, 2, keep, &k, NULL) && rig_prefill(&a, ids, 250) && rig_prefill(&b, ids, 250) && k.n == 2);
+            CHECK(!memcmp(ds_session_logits(a.s), ds_session_logits(b.s), 512 * sizeof(float)) && state_diff(&a, &b) == 0);
+            for (int i = 0; i < k.n; i++) {
+                ds_session_reset(b.s);
+                CHECK(rig_prefill(&b, ids, (int)even[i]));
+                ds_session_get_state(b.s, want);
+                CHECK(!memcmp(k.state[i], want, k.bytes));
+            }
+            const int64_t falling[] = { 64, 64 };
+            CHECK(ds_session_set_cuts(a.s, falling, 2, keep, &k, NULL) == DS_EARG);
+            free(k.state[0]);
+            free(k.state[1]);
+            free(want);
+            rig_close(&b);
+        }
+        rig_close(&a);
+    }
+}
+
 /* --- limits and refusals --- */
 
 static void window_and_ids_are_checked_before_any_work(void)
@@ -343,6 +399,7 @@ static const struct ds_test tests[] = {
     { "any_split_gives_the_same_result", any_split_gives_the_same_result },
     { "cut_at_64_is_bit_equal", cut_at_64_is_bit_equal },
     { "parts_make_the_same_session", parts_make_the_same_session },
+    { "cuts_keep_the_state_inside_a_chunk", cuts_keep_the_state_inside_a_chunk },
     { "window_and_ids_are_checked_before_any_work", window_and_ids_are_checked_before_any_work },
     { "cancel_keeps_the_tokens_done", cancel_keeps_the_tokens_done },
 };

@@ -251,7 +251,7 @@ static const struct ds_ops cpu_ops = {
     .weight_new = weight_new, .weight_free = weight_free, .weight_extra_bytes = weight_extra_bytes, .kernel_name = ds_cpu_kernel_name,
     .begin = begin, .end = end, .stamp = stamp, .stamp_ns = stamp_ns, .drain = drain,
     .embed = ds_cpu_embed, .rms_norm = ds_cpu_rms_norm, .matmul = ds_cpu_matmul, .matmul_experts = ds_cpu_matmul_experts,
-    .gdn_prep = ds_cpu_gdn_prep, .gdn = ds_cpu_gdn, .gated_norm = ds_cpu_gated_norm,
+    .gdn_prep = ds_cpu_gdn_prep, .gdn = ds_cpu_gdn, .conv_tail = ds_cpu_conv_tail, .copy = ds_cpu_copy, .gated_norm = ds_cpu_gated_norm,
     .qk_norm = ds_cpu_qk_norm, .rope_store = ds_cpu_rope_store, .attn = ds_cpu_attn,
     .swiglu = ds_cpu_swiglu, .moe_route = ds_cpu_moe_route, .moe_combine = ds_cpu_moe_combine, .copy_cols = ds_cpu_copy_cols,
 };

@@ -58,12 +58,26 @@ static void prep_task(void *ctx, int i, int thread)
         x->k->gdn_gates(x->p.g + t * nv, x->p.beta + t * nv, x->a + t * nv, x->b + t * nv, x->A, x->dt, (int)nv);
 }
 
-/* The last `taps` rows of [conv; u]. */
-static void conv_advance(float *conv, const float *u, size_t channels, size_t taps, size_t n)
+/* dst = the last `taps` rows of [conv; n rows of u]; dst may be conv. */
+static void conv_advance(float *dst, const float *conv, const float *u, size_t channels, size_t taps, size_t n)
 {
     size_t fresh = n < taps ? n : taps;
-    memmove(conv, conv + fresh * channels, (taps - fresh) * channels * sizeof *conv);
-    memcpy(conv + (taps - fresh) * channels, u + (n - fresh) * channels, fresh * channels * sizeof *conv);
+    memmove(dst, conv + fresh * channels, (taps - fresh) * channels * sizeof *conv);
+    memcpy(dst + (taps - fresh) * channels, u + (n - fresh) * channels, fresh * channels * sizeof *conv);
+}
+
+void ds_cpu_conv_tail(struct ds_backend *be, struct ds_buf *dst, size_t off, const struct ds_buf *conv, const struct ds_buf *u,
+                      const struct ds_gdn_shape *sh, int t)
+{
+    const size_t channels = 2 * (size_t)sh->n_kh * (size_t)sh->dk + (size_t)sh->n_vh * (size_t)sh->dv;
+    (void)be;
+    conv_advance(ds_cpu_f32(dst) + off, ds_cpu_f32(conv), ds_cpu_f32(u), channels, (size_t)sh->conv_k - 1, (size_t)t);
+}
+
+void ds_cpu_copy(struct ds_backend *be, struct ds_buf *dst, size_t off, const struct ds_buf *src, size_t n)
+{
+    (void)be;
+    memcpy(ds_cpu_f32(dst) + off, ds_cpu_f32(src), n * sizeof(float));
 }
 
 void ds_cpu_gdn_prep(struct ds_backend *be, struct ds_buf *prep, struct ds_buf *conv, const struct ds_buf *u, const struct ds_buf *a,
@@ -81,7 +95,7 @@ void ds_cpu_gdn_prep(struct ds_backend *be, struct ds_buf *prep, struct ds_buf *
     x.slices = (pieces + blocks - 1) / blocks;
     if (x.slices > heads) x.slices = heads;
     ds_pool_run(c->pool, prep_task, &x, blocks * x.slices);
-    conv_advance(ds_cpu_f32(conv), x.u, x.channels, (size_t)sh->conv_k - 1, (size_t)n);
+    conv_advance(ds_cpu_f32(conv), ds_cpu_f32(conv), x.u, x.channels, (size_t)sh->conv_k - 1, (size_t)n);
     ds_cpu_touch(prep);
 }
 
@@ -93,7 +107,7 @@ struct gdn_ctx {
     struct prep p;
     float *o, *S;
     const struct ds_gdn_shape *sh;
-    int n, phase;
+    int n, t0, t1, phase;      /* tokens of the step; those that run */
     int parts, strips;         /* a key head's value heads in `parts` runs, their columns in `strips` */
 };
 
@@ -103,16 +117,17 @@ static void gdn_task(void *ctx, int i, int thread)
     const struct gdn_ctx *x = ctx;
     const struct ds_gdn_shape *sh = x->sh;
     size_t dk = (size_t)sh->dk, dv = (size_t)sh->dv, nk = (size_t)sh->n_kh, nv = (size_t)sh->n_vh, n = (size_t)x->n;
+    size_t t0 = (size_t)x->t0;
     int strip = i % x->strips, part = i / x->strips % x->parts;
     size_t key = (size_t)(i / x->strips / x->parts), R = nv / nk;
     size_t r0 = ds_cpu_begin(R, x->parts, part), r1 = ds_cpu_begin(R, x->parts, part + 1), h = key + r0 * nk;
     struct ds_gdn_args a = {
-        .o = x->o + h * dv, .ldo = nv * dv, .o_step = nk * dv,
+        .o = x->o + t0 * nv * dv + h * dv, .ldo = nv * dv, .o_step = nk * dv,
         .S = x->S + h * dk * dv, .S_step = nk * dk * dv,
-        .q = x->p.q + key * n * dk, .k = x->p.k + key * n * dk, .ldk = dk,
-        .v = x->p.v + h * n * dv, .ldv = dv, .v_step = nk * n * dv,
-        .g = x->p.g + h, .beta = x->p.beta + h, .ldg = nv, .g_step = nk,
-        .n = x->n, .dk = sh->dk, .dv = sh->dv, .R = (int)(r1 - r0), .phase = x->phase,
+        .q = x->p.q + (key * n + t0) * dk, .k = x->p.k + (key * n + t0) * dk, .ldk = dk,
+        .v = x->p.v + (h * n + t0) * dv, .ldv = dv, .v_step = nk * n * dv,
+        .g = x->p.g + t0 * nv + h, .beta = x->p.beta + t0 * nv + h, .ldg = nv, .g_step = nk,
+        .n = x->t1 - x->t0, .dk = sh->dk, .dv = sh->dv, .R = (int)(r1 - r0), .phase = x->phase,
         .j0 = (int)ds_cpu_begin(dv / 16, x->strips, strip) * 16,
         .j1 = strip + 1 == x->strips ? sh->dv : (int)ds_cpu_begin(dv / 16, x->strips, strip + 1) * 16,
         .scratch = ds_cpu_scratch(x->c, thread, x->c->k.gdn_scratch(sh->dk, sh->dv)),
@@ -120,12 +135,12 @@ static void gdn_task(void *ctx, int i, int thread)
     x->form(&a);
 }
 
-void ds_cpu_gdn(struct ds_backend *be, struct ds_buf *o, struct ds_buf *S, const struct ds_buf *prep, const struct ds_gdn_shape *sh, int n)
+void ds_cpu_gdn(struct ds_backend *be, struct ds_buf *o, struct ds_buf *S, const struct ds_buf *prep, const struct ds_gdn_shape *sh, int n, int t0, int t1)
 {
     struct ds_cpu *c = ds_cpu_of(be);
     bool chunk = c->gdn_chunk && !be->step.decode;
     struct gdn_ctx x = { c, chunk ? c->k.gdn_chunk : c->k.gdn_seq, prep_of(ds_cpu_f32(prep), sh, n), ds_cpu_f32(o), ds_cpu_f32(S), sh, n,
-                         (int)(be->step.pos % DS_GDN_CHUNK), 1, 1 };
+                         t0, t1, (int)((be->step.pos + t0) % DS_GDN_CHUNK), 1, 1 };
     /* Cut by key head first (its products are shared), then by value head, then by columns, until every
      * thread has a few tasks. */
     int want = c->threads > 1 ? 3 * c->threads : 1, R = sh->n_vh / sh->n_kh;

@@ -287,10 +287,23 @@ static void gdn_prep(struct ds_backend *be, struct ds_buf *prep, struct ds_buf *
     s->host->ops->gdn_prep(s->host, prep->host, conv->host, u->host, a->host, b->host, conv_w->host, ssm_a->host, ssm_dt->host, sh, n);
 }
 
-static void gdn(struct ds_backend *be, struct ds_buf *o, struct ds_buf *S, const struct ds_buf *prep, const struct ds_gdn_shape *sh, int n)
+static void gdn(struct ds_backend *be, struct ds_buf *o, struct ds_buf *S, const struct ds_buf *prep, const struct ds_gdn_shape *sh, int n, int t0, int t1)
 {
     struct ds_split *s = split_of(be);
-    s->host->ops->gdn(s->host, o->host, S->host, prep->host, sh, n);
+    s->host->ops->gdn(s->host, o->host, S->host, prep->host, sh, n, t0, t1);
+}
+
+static void conv_tail(struct ds_backend *be, struct ds_buf *dst, size_t off, const struct ds_buf *conv, const struct ds_buf *u,
+                      const struct ds_gdn_shape *sh, int t)
+{
+    struct ds_split *s = split_of(be);
+    s->host->ops->conv_tail(s->host, dst->host, off, conv->host, u->host, sh, t);
+}
+
+static void copy(struct ds_backend *be, struct ds_buf *dst, size_t off, const struct ds_buf *src, size_t n)
+{
+    struct ds_split *s = split_of(be);
+    s->host->ops->copy(s->host, dst->host, off, src->host, n);
 }
 
 static void gated_norm(struct ds_backend *be, struct ds_buf *y, const struct ds_buf *o, const struct ds_buf *z, const struct ds_weight *gain,
@@ -358,7 +371,7 @@ static const struct ds_ops split_ops = {
     .weight_new = weight_new, .weight_free = weight_free, .weight_extra_bytes = weight_extra_bytes, .kernel_name = kernel_name,
     .begin = begin, .end = end, .stamp = stamp, .stamp_ns = stamp_ns, .drain = drain,
     .embed = embed, .rms_norm = rms_norm, .matmul = matmul, .matmul_experts = matmul_experts,
-    .gdn_prep = gdn_prep, .gdn = gdn, .gated_norm = gated_norm, .qk_norm = qk_norm, .rope_store = rope_store, .attn = attn,
+    .gdn_prep = gdn_prep, .gdn = gdn, .conv_tail = conv_tail, .copy = copy, .gated_norm = gated_norm, .qk_norm = qk_norm, .rope_store = rope_store, .attn = attn,
     .swiglu = swiglu, .moe_route = moe_route, .moe_combine = moe_combine, .copy_cols = copy_cols,
 };
 
