@@ -24,17 +24,17 @@ bool ds_ids_push(struct ds_ids_out *o, int32_t id);  /* false: no memory */
 
 /* Work space of the pieces of one encoding (merge.c); zero it before, free it after. */
 struct ds_bpe_pair { uint32_t at, next; };
-struct ds_bpe_head { uint64_t key; uint32_t first; };
+struct ds_bpe_queue { uint32_t first, last; bool waits; };
 struct ds_bpe_work {
     int32_t *sym;              /* [cap] by byte of the piece */
     uint32_t *rank;            /* [cap] */
     size_t cap;
-    struct ds_bpe_pair *pair;  /* queued pairs, in runs */
+    struct ds_bpe_pair *pair;  /* all that is queued */
     size_t n_pairs, pair_cap;
     uint32_t free;             /* pairs that were taken out */
-    struct ds_bpe_head *heap;  /* one entry a run */
+    struct ds_bpe_queue *queue;    /* [n_merges] by rank */
+    uint32_t *heap;            /* ranks that wait */
     size_t n_heap, heap_cap;
-    uint32_t *newest;          /* [n_merges] by rank */
 };
 void ds_bpe_work_free(struct ds_bpe_work *w);
 

@@ -1,8 +1,8 @@
 #include "token/chat.h"
 
-#include "gguf/gguf.h"
-#include "token/pretok.h"
 #include "base/utf8.h"
+#include "gguf/gguf.h"
+#include "token/unicode.h"
 
 #include <string.h>
 
@@ -47,7 +47,7 @@ static struct ds_str trim(struct ds_str s)
 {
     uint32_t cp;
     int len;
-    while (s.n && (len = ds_utf8_scan((const unsigned char *)s.p, s.n, &cp)) > 0 && ds_is_white_space(cp)) {
+    while (s.n && (len = ds_utf8_scan((const unsigned char *)s.p, s.n, &cp)) > 0 && ds_char_class(cp) == DS_CHAR_SPACE) {
         s.p += len;
         s.n -= (size_t)len;
     }
@@ -55,7 +55,7 @@ static struct ds_str trim(struct ds_str s)
         size_t at = s.n - 1;
         while (at && s.n - at < 4 && ((unsigned char)s.p[at] & 0xC0) == 0x80) at--;
         len = ds_utf8_scan((const unsigned char *)s.p + at, s.n - at, &cp);
-        if (len != (int)(s.n - at) || !ds_is_white_space(cp)) break;
+        if (len != (int)(s.n - at) || ds_char_class(cp) != DS_CHAR_SPACE) break;
         s.n = at;
     }
     return s;

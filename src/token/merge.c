@@ -61,19 +61,18 @@ static bool merge_short(const struct ds_bpe *b, const char *piece, size_t n, str
     return true;
 }
 
-/* --- long pieces: a queue --------------------------------------------------------------------------------
+/* --- long pieces: a queue for each rank, a heap of the ranks that wait ------------------------------------
  *
- * Pairs wait in runs: lists of positions in increasing order, all of one rank. The heap holds the run
- * heads, least (rank, position) first. A pair of a rank whose newest run ends before it joins that run
- * at no cost; otherwise it begins one. Repetitive text makes few long runs, the worst case one run a pair. */
+ * A queue is in order of position by itself. Equal texts are merged by equal steps, lowest rank first and
+ * leftmost first, so of two places where one pair comes about the left one is never behind. */
 
 #define NONE UINT32_MAX
 
 static bool reserve_piece(const struct ds_bpe *b, struct ds_bpe_work *w, size_t n)
 {
-    if (!w->newest) {
-        w->newest = calloc(b->n_merges + 1, sizeof *w->newest);
-        if (!w->newest) return false;
+    if (!w->queue) {
+        w->queue = calloc(b->n_merges + 1, sizeof *w->queue);
+        if (!w->queue) return false;
     }
     if (n <= w->cap) return true;
     int32_t *sym = realloc(w->sym, n * sizeof *sym);
@@ -91,38 +90,38 @@ void ds_bpe_work_free(struct ds_bpe_work *w)
     free(w->rank);
     free(w->pair);
     free(w->heap);
-    free(w->newest);
+    free(w->queue);
     memset(w, 0, sizeof *w);
 }
 
-static void settle_head(struct ds_bpe_work *w)
+static bool add_rank(struct ds_bpe_work *w, uint32_t rank)
 {
-    struct ds_bpe_head *h = w->heap, x = h[0];
+    if (w->n_heap == w->heap_cap) {
+        uint32_t *h = grown(w->heap, &w->heap_cap, w->n_heap + 1, sizeof *h);
+        if (!h) return false;
+        w->heap = h;
+    }
+    size_t i = w->n_heap++;
+    for (size_t up; i && w->heap[up = (i - 1) / 2] > rank; i = up) w->heap[i] = w->heap[up];
+    w->heap[i] = rank;
+    return true;
+}
+
+static void drop_first_rank(struct ds_bpe_work *w)
+{
+    uint32_t *h = w->heap, x = h[--w->n_heap];
     size_t i = 0;
     for (size_t c; (c = 2 * i + 1) < w->n_heap; i = c) {
-        if (c + 1 < w->n_heap && h[c + 1].key < h[c].key) c++;
-        if (h[c].key >= x.key) break;
+        if (c + 1 < w->n_heap && h[c + 1] < h[c]) c++;
+        if (h[c] >= x) break;
         h[i] = h[c];
     }
     h[i] = x;
 }
 
-static bool add_head(struct ds_bpe_work *w, struct ds_bpe_head x)
-{
-    if (w->n_heap == w->heap_cap) {
-        struct ds_bpe_head *h = grown(w->heap, &w->heap_cap, w->n_heap + 1, sizeof *h);
-        if (!h) return false;
-        w->heap = h;
-    }
-    size_t i = w->n_heap++;
-    for (size_t up; i && w->heap[up = (i - 1) / 2].key > x.key; i = up) w->heap[i] = w->heap[up];
-    w->heap[i] = x;
-    return true;
-}
-
 static bool push(struct ds_bpe_work *w, uint32_t rank, size_t at)
 {
-    uint32_t x = w->free, tail = w->newest[rank];    /* newest: last pair of the rank's newest run, + 1 */
+    uint32_t x = w->free;
     if (x != NONE) {
         w->free = w->pair[x].next;
     } else {
@@ -134,28 +133,32 @@ static bool push(struct ds_bpe_work *w, uint32_t rank, size_t at)
         x = (uint32_t)w->n_pairs++;
     }
     w->pair[x] = (struct ds_bpe_pair){ (uint32_t)at, NONE };
-    w->newest[rank] = x + 1;
-    if (!tail || w->pair[tail - 1].at >= at) return add_head(w, (struct ds_bpe_head){ (uint64_t)rank << 32 | (uint32_t)at, x });
-    w->pair[tail - 1].next = x;
-    return true;
+    struct ds_bpe_queue *q = &w->queue[rank];
+    uint32_t last = q->last;
+    q->last = x;
+    if (q->waits) {
+        w->pair[last].next = x;
+        return true;
+    }
+    q->waits = true;
+    q->first = x;
+    return add_rank(w, rank);
 }
 
-/* Takes the first pair of the queue, which is not empty: rank << 32 | position. */
-static uint64_t pop(struct ds_bpe_work *w)
+/* Takes the first pair of the lowest rank that waits. */
+static size_t pop(struct ds_bpe_work *w, uint32_t *rank)
 {
-    struct ds_bpe_head *head = &w->heap[0];
-    uint64_t key = head->key;
-    uint32_t x = head->first, next = w->pair[x].next, rank = (uint32_t)(key >> 32);
+    *rank = w->heap[0];
+    struct ds_bpe_queue *q = &w->queue[*rank];
+    uint32_t x = q->first;
+    q->first = w->pair[x].next;
+    if (q->first == NONE) {
+        q->waits = false;
+        drop_first_rank(w);
+    }
     w->pair[x].next = w->free;
     w->free = x;
-    if (next != NONE) {
-        *head = (struct ds_bpe_head){ (uint64_t)rank << 32 | w->pair[next].at, next };
-    } else {
-        if (w->newest[rank] == x + 1) w->newest[rank] = 0;
-        *head = w->heap[--w->n_heap];
-    }
-    settle_head(w);
-    return key;
+    return w->pair[x].at;
 }
 
 /* A symbol lies at the bytes that it covers: its id is kept at the first and at the last of them, so both
@@ -190,9 +193,9 @@ static bool merge_long(const struct ds_bpe *b, struct ds_bpe_work *w, const char
     for (size_t i = 0; i + 1 < n; i++)
         if (!set_pair(b, w, i, w->sym[i], w->sym[i + 1])) return false;
     while (w->n_heap) {
-        uint64_t first = pop(w);
-        size_t at = (uint32_t)first;
-        if (w->rank[at] == first >> 32 && !merge_at(b, w, at, n)) return false;
+        uint32_t rank;
+        size_t at = pop(w, &rank);
+        if (w->rank[at] == rank && !merge_at(b, w, at, n)) return false;
     }
     for (size_t i = 0; i < n; i += ds_vocab_bytes_len(b->v, w->sym[i]))
         if (!ds_ids_push(out, w->sym[i])) return false;

@@ -1,10 +1,10 @@
 #include "token/pretok.h"
 
 #include "base/utf8.h"
+#include "token/unicode.h"
 
 #include <stdint.h>
 #include <string.h>
-#include <utf8proc.h>
 
 static const struct ds_pretok flavours[] = {
     { "qwen35", true },
@@ -23,12 +23,6 @@ const char *ds_pretok_names(void)
     return "qwen35, qwen2";
 }
 
-bool ds_is_white_space(unsigned cp)
-{
-    return (cp >= 0x09 && cp <= 0x0D) || cp == 0x20 || cp == 0x85 || cp == 0xA0 || cp == 0x1680 || (cp >= 0x2000 && cp <= 0x200A) ||
-           cp == 0x2028 || cp == 0x2029 || cp == 0x202F || cp == 0x205F || cp == 0x3000;
-}
-
 /* --- units: one character, or one byte that is none -------------------------------------------- */
 
 enum cls { LETTER = 1, NUMBER = 2, NEWLINE = 4, SPACE = 8, OTHER = 16 };   /* SPACE: white space but CR and LF */
@@ -36,18 +30,12 @@ struct unit { enum cls cls; unsigned len; };
 
 static enum cls class_of(const struct ds_pretok *p, uint32_t cp)
 {
-    if (cp == '\n' || cp == '\r') return NEWLINE;
-    if (ds_is_white_space(cp)) return SPACE;
-    switch (utf8proc_category((utf8proc_int32_t)cp)) {
-    case UTF8PROC_CATEGORY_LU: case UTF8PROC_CATEGORY_LL: case UTF8PROC_CATEGORY_LT:
-    case UTF8PROC_CATEGORY_LM: case UTF8PROC_CATEGORY_LO:
-        return LETTER;
-    case UTF8PROC_CATEGORY_MN: case UTF8PROC_CATEGORY_MC: case UTF8PROC_CATEGORY_ME:
-        return p->marks_are_letters ? LETTER : OTHER;
-    case UTF8PROC_CATEGORY_ND: case UTF8PROC_CATEGORY_NL: case UTF8PROC_CATEGORY_NO:
-        return NUMBER;
-    default:
-        return OTHER;
+    switch (ds_char_class(cp)) {
+    case DS_CHAR_LETTER: return LETTER;
+    case DS_CHAR_MARK:   return p->marks_are_letters ? LETTER : OTHER;
+    case DS_CHAR_NUMBER: return NUMBER;
+    case DS_CHAR_SPACE:  return SPACE;
+    default:             return OTHER;
     }
 }
 

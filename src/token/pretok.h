@@ -27,7 +27,4 @@ const char *ds_pretok_names(void);                                       /* "qwe
  * letter, mark, number nor space. Splitting a whole text this way takes time linear in its length. */
 size_t ds_pretok_next(const struct ds_pretok *p, const char *s, size_t n);
 
-/* White_Space, 25 code points. */
-bool ds_is_white_space(unsigned cp);
-
 #endif

@@ -226,6 +226,9 @@ static void sample_padding_is_never_picked(void)
     g.info.n_vocab = 280;                                /* four rows more than the vocabulary has tokens */
     for (int i = 0; i < 280; i++) l[i] = i < 256 ? 0 : 50;
     CHECK(pick_once(&g, DS_SAMPLING_GREEDY, l) == 259);
+    l[7] = l[8] = 50;
+    CHECK(pick_once(&g, DS_SAMPLING_GREEDY, l) == 7);    /* the first of equals on both sides of the gap */
+    l[7] = l[8] = 0;
     struct ds_sampling p = { .temp = 1, .top_p = 1, .repeat_penalty = 1 };
     for (p.seed = 0; p.seed < 300; p.seed++) {
         p.top_k = p.seed % 2 ? 20 : 0;

@@ -2,6 +2,7 @@
 #include "base/rng.h"
 #include "token/pretok.h"
 #include "token/token.h"
+#include "token/unicode.h"
 
 #include "../harness.h"
 #include "vocab.h"
@@ -120,12 +121,16 @@ static void token_split_qwen2_marks(void)
     CHECK(!ds_pretok_find("llama3", 6) && !ds_pretok_find("qwen", 4));
 }
 
-static void token_white_space_set(void)
+/* Counts of Unicode 16.0; a newer library may know more. */
+static void token_char_classes(void)
 {
-    int n = 0;
-    for (unsigned cp = 0; cp < 0x110000; cp++) n += ds_is_white_space(cp);
-    CHECK(n == 25);
-    CHECK(!ds_is_white_space(0x1C) && !ds_is_white_space(0x180E) && !ds_is_white_space(0x200B) && !ds_is_white_space(0xFEFF));
+    int n[5] = { 0 };
+    for (uint32_t cp = 0; cp < 0x110000; cp++) n[ds_char_class(cp)] += cp < 0xD800 || cp > 0xDFFF;
+    CHECK_MSG(n[DS_CHAR_LETTER] + n[DS_CHAR_MARK] >= 143529 && n[DS_CHAR_NUMBER] >= 1911, "%d %d %d", n[1], n[2], n[3]);
+    CHECK(n[DS_CHAR_SPACE] == 25);
+    CHECK(ds_char_class(0x1C) == DS_CHAR_OTHER && ds_char_class(0x180E) != DS_CHAR_SPACE && ds_char_class(0x200B) == DS_CHAR_OTHER);
+    CHECK(ds_char_class(0x897) == DS_CHAR_MARK && ds_char_class(0x2EE5D) == DS_CHAR_LETTER && ds_char_class(0x2EE5E) == DS_CHAR_OTHER);
+    CHECK(ds_char_class(0x113D0) == DS_CHAR_MARK && ds_char_class(0x113D1) == DS_CHAR_LETTER && ds_char_class(0x16130) == DS_CHAR_NUMBER);
 }
 
 /* --- bytes ---------------------------------------------------------------------------------------------- */
@@ -243,7 +248,7 @@ static const struct ds_test tests[] = {
     { "token_fixture_ids", token_fixture_ids },
     { "token_split_pieces", token_split_pieces },
     { "token_split_qwen2_marks", token_split_qwen2_marks },
-    { "token_white_space_set", token_white_space_set },
+    { "token_char_classes", token_char_classes },
     { "token_byte_alphabet", token_byte_alphabet },
     { "token_round_trip_any_bytes", token_round_trip_any_bytes },
     { "token_special_switch", token_special_switch },
