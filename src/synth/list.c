@@ -117,17 +117,15 @@ static void mixture(struct lister *l)
     add(l, "ffn_gate_inp_shexp.weight", &ds_types[DS_T_F32], 1, g->hidden, 1, 1)->a = 1 / sqrtf((float)g->hidden);
 }
 
-/* Logits of deviation 2. Tied rows have norm sqrt(hidden), which the last gain takes out; its signs are mixed, because the
- * stream still holds the embedding, and with positive gains every token would predict itself. */
+/* The head's rows are the embedding's (shifted by one where there is a matrix of its own, so that a greedy run counts through
+ * the vocabulary). The stream still holds the last token's embedding, cosine about 0.7, which marks one row out; the last
+ * gain, of both signs and mean `lean`, sets its logit to 20 over others of deviation 2. Margins as wide as a trained model's
+ * keep greedy runs equal under rounding; the values of all logits still depend on every layer. */
 static void head(struct lister *l, int vocab)
 {
-    const float hidden = (float)l->g->hidden, top = 2 * sqrtf(3 / hidden);
-    if (l->g->tied) {
-        vector(l, "output_norm.weight", l->g->hidden, -top, top);
-    } else {
-        gain(l, "output_norm.weight", l->g->hidden, 1);
-        matrix(l, "output.weight", l->g->hidden, vocab, 2);
-    }
+    const float root = sqrtf((float)l->g->hidden), lean = 20 / (2 * 0.7f * root), half = sqrtf(3 * (1 - lean * lean));
+    vector(l, "output_norm.weight", l->g->hidden, 2 / root * (lean - half), 2 / root * (lean + half));
+    if (!l->g->tied) add(l, "output.weight", l->type, 2, l->g->hidden, vocab, 1)->fill = DS_FILL_EMBED;
 }
 
 ds_status ds_synth_list(struct ds_synth_tensor **out, size_t *n, const struct ds_geometry *g, const struct ds_type *type, int layers, int vocab,

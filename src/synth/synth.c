@@ -140,7 +140,15 @@ static void put_keys(struct build *b)
 
 /* Tensors are filled in pieces of PIECE elements, each from a seed of its own. */
 enum { PIECE = 1 << 20 };
-struct piece { const struct ds_synth_tensor *t; unsigned char *data; uint64_t at; uint64_t seed; };
+struct piece { const struct ds_synth_tensor *t; unsigned char *data; uint64_t at, seed; const unsigned char *embed; };
+
+/* Bytes [at, at + n) of the embedding moved down by one row, the last row coming first. */
+static void copy_shifted(unsigned char *dst, const unsigned char *embed, const struct ds_synth_tensor *t, uint64_t at, uint64_t n)
+{
+    uint64_t from = (at + t->bytes - t->bytes / t->ne[1]) % t->bytes, first = t->bytes - from < n ? t->bytes - from : n;
+    memcpy(dst, embed + from, (size_t)first);
+    memcpy(dst + first, embed, (size_t)(n - first));
+}
 
 static void fill_piece(void *ctx, int i, int thread)
 {
@@ -148,9 +156,14 @@ static void fill_piece(void *ctx, int i, int thread)
     const struct ds_synth_tensor *t = p->t;
     (void)thread;
     uint64_t seed = p->seed + p->at / PIECE * 0x9e3779b97f4a7c15u, n = t->n - p->at < PIECE ? t->n - p->at : PIECE;
-    unsigned char *dst = p->data + ds_type_row_bytes(t->type, (size_t)p->at);
+    uint64_t off = ds_type_row_bytes(t->type, (size_t)p->at);
+    unsigned char *dst = p->data + off;
     if (t->fill == DS_FILL_NORMAL) {
         t->type->random(dst, (size_t)n, t->a, seed);
+        return;
+    }
+    if (t->fill == DS_FILL_EMBED) {
+        copy_shifted(dst, p->embed, t, off, ds_type_row_bytes(t->type, (size_t)n));
         return;
     }
     struct ds_rng r;
@@ -159,43 +172,54 @@ static void fill_piece(void *ctx, int i, int thread)
     for (uint64_t k = 0; k < n; k++) v[k] = t->a + (t->b - t->a) * ds_rng_uniform(&r);
 }
 
-/* Slices of some tens of milliseconds, with the progress told between them. */
-static void run_pieces(const struct build *b, struct ds_pool *pool, struct piece *p, int n)
+/* Pieces from..to of n, in slices of some tens of milliseconds, with the progress told between them. */
+static void run_pieces(const struct build *b, struct ds_pool *pool, struct piece *p, size_t from, size_t to, size_t n)
 {
-    const int slice = 16 * ds_pool_threads(pool);
-    for (int i = 0; i < n; i += slice) {
-        const int k = n - i < slice ? n - i : slice;
-        ds_pool_run(pool, fill_piece, p + i, k);
-        if (b->spec->progress) b->spec->progress(b->spec->progress_ctx, b->mem->bytes / (uint64_t)n * (uint64_t)(i + k), b->mem->bytes);
+    const size_t slice = 16 * (size_t)ds_pool_threads(pool);
+    for (size_t i = from; i < to; i += slice) {
+        const size_t k = to - i < slice ? to - i : slice;
+        ds_pool_run(pool, fill_piece, p + i, (int)k);
+        if (b->spec->progress) b->spec->progress(b->spec->progress_ctx, b->mem->bytes / n * (i + k), b->mem->bytes);
     }
 }
 
 static uint64_t aligned(uint64_t bytes) { return (bytes + 63) & ~(uint64_t)63; }
 
-static ds_status fill_tensors(struct build *b, struct ds_err *e)
+/* Appends the pieces of all tensors that are copies, or of all others; returns their number. */
+static size_t add_pieces(const struct build *b, struct piece *pieces, bool copies)
 {
-    size_t n_pieces = 0;
-    uint64_t off = 0;
-    for (size_t i = 0; i < b->n; i++) n_pieces += (size_t)((b->t[i].n + PIECE - 1) / PIECE);
-    struct piece *pieces = malloc(n_pieces * sizeof *pieces);
-    struct ds_pool *pool = pieces ? ds_pool_new(ds_cpu_count()) : NULL;
-    if (!pool) {
-        free(pieces);
-        return ds_fail(e, DS_ENOMEM, "%s: the system refused threads or memory to make weights", b->label);
-    }
+    unsigned char *data = b->mem->p;
     size_t k = 0;
     for (size_t i = 0; i < b->n; i++) {
         const struct ds_synth_tensor *t = &b->t[i];
-        unsigned char *data = (unsigned char *)b->mem->p + off;
         uint64_t seed = ds_hash64(t->name, strlen(t->name), b->spec->seed);
-        for (uint64_t at = 0; at < t->n; at += PIECE) pieces[k++] = (struct piece){ t, data, at, seed };
-        ds_gguf_put_tensor(b->w, t->name, t->type, t->n_dims, t->ne, data);
-        off += aligned(t->bytes);
+        for (uint64_t at = 0; at < t->n && (t->fill == DS_FILL_EMBED) == copies; at += PIECE)
+            pieces[k++] = (struct piece){ t, data, at, seed, b->mem->p };
+        data += aligned(t->bytes);
     }
-    run_pieces(b, pool, pieces, (int)n_pieces);
+    return k;
+}
+
+static ds_status fill_tensors(struct build *b, struct ds_err *e)
+{
+    size_t most = 0;
+    const unsigned char *data = b->mem->p;
+    for (size_t i = 0; i < b->n; i++) {
+        most += (size_t)((b->t[i].n + PIECE - 1) / PIECE);
+        ds_gguf_put_tensor(b->w, b->t[i].name, b->t[i].type, b->t[i].n_dims, b->t[i].ne, data);
+        data += aligned(b->t[i].bytes);
+    }
+    struct piece *pieces = malloc(most * sizeof *pieces);
+    struct ds_pool *pool = pieces ? ds_pool_new(ds_cpu_count()) : NULL;
+    if (pool) {
+        size_t made = add_pieces(b, pieces, false);
+        size_t n = made + add_pieces(b, pieces + made, true);
+        run_pieces(b, pool, pieces, 0, made, n);
+        run_pieces(b, pool, pieces, made, n, n);
+    }
     ds_pool_free(pool);
     free(pieces);
-    return DS_OK;
+    return pool ? DS_OK : ds_fail(e, DS_ENOMEM, "%s: the system refused threads or memory to make weights", b->label);
 }
 
 static ds_status take_memory(struct build *b, struct ds_err *e)

@@ -29,7 +29,8 @@ enum { DS_SYNTH_MIN_VOCAB = 288, DS_SYNTH_MAX_VOCAB = 1 << 20, DS_SYNTH_MAX_LAYE
 
 enum ds_fill {
     DS_FILL_NORMAL,                /* mean 0, deviation a */
-    DS_FILL_UNIFORM                /* in [a, b); f32 only */
+    DS_FILL_UNIFORM,               /* in [a, b); f32 only */
+    DS_FILL_EMBED                  /* row j is row j - 1 of the first tensor, the embedding, which has the same shape and type */
 };
 
 struct ds_synth_tensor {

@@ -224,6 +224,19 @@ static void same_seed_same_weights(void)
     ds_gguf_close(d);
 }
 
+/* Row j of an untied head is row j - 1 of the embedding, through several pieces and around the end. */
+static void head_counts(void)
+{
+    struct ds_gguf *g = make("qwen3.5-9b", "q4_0", 1, 600, 2);
+    REQUIRE(g);
+    const struct ds_tensor *embed = ds_gguf_find(g, "token_embd.weight"), *head = ds_gguf_find(g, "output.weight");
+    REQUIRE(embed && head && embed->bytes == head->bytes);
+    const size_t row = head->bytes / 600;
+    for (size_t j = 0; j < 600; j++)
+        CHECK(!memcmp((const char *)head->data + j * row, (const char *)embed->data + (j + 599) % 600 * row, row));
+    ds_gguf_close(g);
+}
+
 /* --- vocabulary --- */
 
 static void vocabulary(void)
@@ -311,6 +324,7 @@ static const struct ds_test tests[] = {
     { "slices", slices },
     { "every_type", every_type },
     { "same_seed_same_weights", same_seed_same_weights },
+    { "head_counts", head_counts },
     { "vocabulary", vocabulary },
     { "file_round_trip", file_round_trip },
     { "refusals", refusals },
