@@ -15,7 +15,7 @@
 #include <string.h>
 
 #define OUTPUT_MAX (64u << 20)
-enum { MAX_FLAGS = 8 };
+enum { MAX_FLAGS = 9 };
 
 struct decode_result { int depth, steps, n; double *ms, gb; };
 
@@ -153,6 +153,7 @@ static int flags_of(const struct bench *b, const struct ds_cell *c, const char *
     if (c->P < DS_RATE_MIN) flags[n++] = "latency";
     if (c->cold) flags[n++] = "cold";
     if (b->rig.mode == DS_PROF_DRAIN) flags[n++] = "drain";
+    if (!c->prof[ds_cell_median(c)].n_classes) flags[n++] = "no profile in this build";
     if (has_fallback(b, &c->prof[ds_cell_median(c)])) flags[n++] = "fallback: plain kernel";
     if (b->prov.busy) flags[n++] = "busy";
     return n;
@@ -194,7 +195,7 @@ static void json_cell(struct ds_json_out *j, const struct bench *b, const struct
     for (int s = 0; s < DS_ST_COUNT; s++) ds_jm_num(j, ds_stage_names[s], p->stage_ms[s]);
     ds_jo_obj_end(j);
     json_classes(j, p, &b->peaks);
-    ds_jm_num(j, "peak_share", ds_peak_share(p, &b->peaks, c->ms[m]));
+    ds_jm_positive(j, "peak_share", ds_peak_share(p, &b->peaks, c->ms[m]));
     ds_jm_arr(j, "flags");
     for (int i = 0, n = flags_of(b, c, flags); i < n; i++) ds_jo_str(j, flags[i]);
     ds_jo_arr_end(j);
@@ -326,7 +327,8 @@ static void write_cells(struct ds_bytes *out, const struct bench *b)
         ds_grid_cell(&t, "%d", c->n);
         if (c->P >= DS_RATE_MIN) ds_grid_cell(&t, "%.1f", 1e3 * c->P / c->ms[m]);
         else ds_grid_cell(&t, "-");
-        ds_grid_cell(&t, "%.1f %%", 100 * ds_peak_share(&c->prof[m], &b->peaks, c->ms[m]));
+        if (c->prof[m].n_classes) ds_grid_cell(&t, "%.1f %%", 100 * ds_peak_share(&c->prof[m], &b->peaks, c->ms[m]));
+        else ds_grid_cell(&t, "-");
         ds_grid_cell(&t, "%s", notes);
         ds_grid_end_row(&t);
     }
