@@ -93,7 +93,8 @@ size_t ds_stream_end(struct ds_stream *st, char *dst, size_t cap)
 
 #define MAX_CHAT ((size_t)INT32_MAX)
 
-static ds_status frame(const ds_engine *g, const struct ds_message *m, int n, bool thinking, ds_chat_emit emit, void *ctx, struct ds_err *e)
+static ds_status frame(const ds_engine *g, const struct ds_message *m, int n, bool thinking, ds_chat_emit emit, void *ctx,
+                       struct ds_err *e)
 {
     ds_status st = need_tokenizer(g, e);
     if (st) return st;
@@ -156,7 +157,8 @@ static bool encode(void *ctx, const char *s, size_t n, bool is_frame)
     return !c->text.failed;
 }
 
-ds_status ds_chat_tokenize(const ds_engine *g, const struct ds_message *m, int n, bool thinking, struct ds_ids *out, struct ds_err *e)
+ds_status ds_chat_tokenize(const ds_engine *g, const struct ds_message *m, int n, bool thinking, struct ds_ids *out,
+                           struct ds_err *e)
 {
     struct chat_ids c = { .g = g };
     ds_bytes_init(&c.text, MAX_CHAT);

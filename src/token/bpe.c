@@ -16,7 +16,8 @@ static ds_status bind_bytes(struct ds_bpe *b, const char *path, struct ds_err *e
         char s[4];
         int32_t id = ds_vocab_find(b->v, s, ds_utf8_put(s, ds_byte_symbol((unsigned char)i)));
         if (id < 0 || !ds_vocab_is_ordinary(b->v, id))
-            return ds_fail(e, DS_EFORMAT, "%s: key 'tokenizer.ggml.tokens' has no ordinary token for byte 0x%02X, expected all 256", path, i);
+            return ds_fail(e, DS_EFORMAT,
+                           "%s: key 'tokenizer.ggml.tokens' has no ordinary token for byte 0x%02X, expected all 256", path, i);
         b->byte_id[i] = id;
     }
     return DS_OK;
@@ -55,11 +56,13 @@ static int32_t find_result(const struct ds_vocab *v, const struct pending *m, in
     size_t n = m->n_left + m->n_right;
     memcpy(joined, m->left, m->n_left);
     memcpy(joined + m->n_left, m->right, m->n_right);
-    if (is_ordinary(v, guess) && ds_vocab_spell_len(v, guess) == n && !memcmp(v->spell + v->spell_at[guess], joined, n)) return guess;
+    if (is_ordinary(v, guess) && ds_vocab_spell_len(v, guess) == n && !memcmp(v->spell + v->spell_at[guess], joined, n))
+        return guess;
     return ds_vocab_find(v, joined, n);
 }
 
-static ds_status bind_block(struct ds_bpe *b, const struct ds_arr *a, uint64_t from, uint64_t to, char *joined, const char *path, struct ds_err *e)
+static ds_status bind_block(struct ds_bpe *b, const struct ds_arr *a, uint64_t from, uint64_t to, char *joined, const char *path,
+                            struct ds_err *e)
 {
     struct pending block[BLOCK];
     uint64_t keys[BLOCK];
@@ -72,11 +75,13 @@ static ds_status bind_block(struct ds_bpe *b, const struct ds_arr *a, uint64_t f
     }
     for (uint64_t i = from; i < to; i++) {
         struct pending *m = &block[i - from];
-        int32_t l = ds_vocab_find_hashed(b->v, m->left, m->n_left, m->h_left), r = ds_vocab_find_hashed(b->v, m->right, m->n_right, m->h_right);
+        int32_t l = ds_vocab_find_hashed(b->v, m->left, m->n_left, m->h_left);
+        int32_t r = ds_vocab_find_hashed(b->v, m->right, m->n_right, m->h_right);
         int32_t res = find_result(b->v, m, i ? b->result[i - 1] + 1 : 256, joined);
+        const char *wrong = !is_ordinary(b->v, l) ? "left piece" : !is_ordinary(b->v, r) ? "right piece" : "result";
         if (!is_ordinary(b->v, l) || !is_ordinary(b->v, r) || !is_ordinary(b->v, res))
-            return ds_fail(e, DS_EFORMAT, "%s: key '" KEY_MERGES "' entry %llu: its %s is no ordinary token of the vocabulary", path,
-                           (unsigned long long)i, !is_ordinary(b->v, l) ? "left piece" : !is_ordinary(b->v, r) ? "right piece" : "result");
+            return ds_fail(e, DS_EFORMAT, "%s: key '" KEY_MERGES "' entry %llu: its %s is no ordinary token of the vocabulary",
+                           path, (unsigned long long)i, wrong);
         b->result[i] = res;
         keys[i - from] = (uint64_t)l << 32 | (uint32_t)r;
         ds_map64_expect(&b->merges, keys[i - from]);
@@ -92,7 +97,8 @@ ds_status ds_bpe_init(struct ds_bpe *b, const struct ds_vocab *v, const struct d
     b->v = v;
     ds_status st = bind_bytes(b, path, e);
     if (st || (st = ds_gguf_arr(g, KEY_MERGES, &a, e))) return st;
-    if (a.n && a.t != DS_KV_STR) return ds_fail(e, DS_EFORMAT, "%s: key '" KEY_MERGES "' is an array of another kind than strings", path);
+    if (a.n && a.t != DS_KV_STR)
+        return ds_fail(e, DS_EFORMAT, "%s: key '" KEY_MERGES "' is an array of another kind than strings", path);
     if (a.n >= (uint64_t)1 << 30)
         return ds_fail(e, DS_EUNSUP, "%s: key '" KEY_MERGES "' has %llu entries", path, (unsigned long long)a.n);
 
@@ -108,7 +114,8 @@ ds_status ds_bpe_init(struct ds_bpe *b, const struct ds_vocab *v, const struct d
         free(joined);
         return ds_fail(e, DS_ENOMEM, "no memory for %llu merges", (unsigned long long)a.n);
     }
-    for (uint64_t i = 0; i < a.n && !st; i += BLOCK) st = bind_block(b, &a, i, i + BLOCK < a.n ? i + BLOCK : a.n, joined, path, e);
+    for (uint64_t i = 0; i < a.n && !st; i += BLOCK)
+        st = bind_block(b, &a, i, i + BLOCK < a.n ? i + BLOCK : a.n, joined, path, e);
     free(joined);
     return st;
 }

@@ -138,8 +138,11 @@ static ds_status check_roles(const struct ds_turn *turns, int n, struct ds_err *
     for (int i = 0; i < n; i++) {
         const char *r = turns[i].role;
         bool known = r && (!strcmp(r, "system") || !strcmp(r, "user") || !strcmp(r, "assistant") || !strcmp(r, "tool"));
-        if (!known) return ds_fail(e, DS_EARG, "message %d has the role '%.40s', expected system, user, assistant or tool", i, r ? r : "");
-        if (i && !strcmp(r, "system")) return ds_fail(e, DS_EARG, "message %d is a system message, which may only be the first", i);
+        if (!known)
+            return ds_fail(e, DS_EARG, "message %d has the role '%.40s', expected system, user, assistant or tool", i,
+                           r ? r : "");
+        if (i && !strcmp(r, "system"))
+            return ds_fail(e, DS_EARG, "message %d is a system message, which may only be the first", i);
     }
     return DS_OK;
 }

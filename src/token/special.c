@@ -10,7 +10,8 @@ ds_status ds_special_init(struct ds_special *s, const struct ds_vocab *v, const 
         if (!ds_vocab_is_special(v, id)) continue;
         size_t len = ds_vocab_spell_len(v, id);
         if (len > DS_SPECIAL_MAX)
-            return ds_fail(e, DS_EFORMAT, "%s: special token %d is %zu bytes long, expected at most %d", path, (int)id, len, DS_SPECIAL_MAX);
+            return ds_fail(e, DS_EFORMAT, "%s: special token %d is %zu bytes long, expected at most %d", path, (int)id, len,
+                           DS_SPECIAL_MAX);
         nodes += len;
     }
     s->id = malloc(nodes * sizeof *s->id);

@@ -29,11 +29,13 @@ static ds_status read_kind(struct ds_tokenizer *t, const struct ds_gguf *g, stru
     ds_status st = ds_gguf_str(g, "tokenizer.ggml.model", &model, e);
     if (st) return st;
     if (!str_is(model, "gpt2"))
-        return ds_fail(e, DS_EUNSUP, "%s: key 'tokenizer.ggml.model' is '%s', expected gpt2 (byte-level BPE)", ds_gguf_path(g), shown(model, buf));
+        return ds_fail(e, DS_EUNSUP, "%s: key 'tokenizer.ggml.model' is '%s', expected gpt2 (byte-level BPE)", ds_gguf_path(g),
+                       shown(model, buf));
     if ((st = ds_gguf_str(g, "tokenizer.ggml.pre", &pre, e))) return st;
     t->pretok = ds_pretok_find(pre.p, pre.n);
     if (!t->pretok)
-        return ds_fail(e, DS_EUNSUP, "%s: key 'tokenizer.ggml.pre' is '%s', expected one of %s", ds_gguf_path(g), shown(pre, buf), ds_pretok_names());
+        return ds_fail(e, DS_EUNSUP, "%s: key 'tokenizer.ggml.pre' is '%s', expected one of %s", ds_gguf_path(g), shown(pre, buf),
+                       ds_pretok_names());
     return DS_OK;
 }
 
@@ -41,8 +43,9 @@ static ds_status read_kind(struct ds_tokenizer *t, const struct ds_gguf *g, stru
 static ds_status read_ids(struct ds_tokenizer *t, const struct ds_gguf *g, struct ds_err *e)
 {
     static const struct { const char *key; bool end; } keys[] = {
-        { "tokenizer.ggml.eos_token_id", true }, { "tokenizer.ggml.eot_token_id", true }, { "tokenizer.ggml.bos_token_id", false },
-        { "tokenizer.ggml.padding_token_id", false }, { "tokenizer.ggml.unknown_token_id", false },
+        { "tokenizer.ggml.eos_token_id", true },      { "tokenizer.ggml.eot_token_id", true },
+        { "tokenizer.ggml.bos_token_id", false },     { "tokenizer.ggml.padding_token_id", false },
+        { "tokenizer.ggml.unknown_token_id", false },
     };
     static const char *const ends[] = { "<|im_end|>", "<|endoftext|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>" };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
@@ -51,8 +54,8 @@ static ds_status read_ids(struct ds_tokenizer *t, const struct ds_gguf *g, struc
         ds_status st = ds_gguf_u64(g, keys[i].key, &id, e);
         if (st) return st;
         if (id >= (uint64_t)t->vocab.n)
-            return ds_fail(e, DS_EFORMAT, "%s: key '%s' is %llu, expected an id below %d", ds_gguf_path(g), keys[i].key, (unsigned long long)id,
-                           t->vocab.n);
+            return ds_fail(e, DS_EFORMAT, "%s: key '%s' is %llu, expected an id below %d", ds_gguf_path(g), keys[i].key,
+                           (unsigned long long)id, t->vocab.n);
         t->is_end[id] |= keys[i].end;
     }
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
@@ -76,7 +79,8 @@ static ds_status build(struct ds_tokenizer *t, const struct ds_gguf *g, struct d
     uint64_t seed = ds_now_ns() * 0x9E3779B97F4A7C15u ^ (uintptr_t)t;    /* no result depends on it */
     ds_status st;
     if ((st = read_kind(t, g, e)) || (st = ds_vocab_init(&t->vocab, g, seed, e))) return st;
-    if ((st = ds_bpe_init(&t->bpe, &t->vocab, g, e)) || (st = ds_special_init(&t->special, &t->vocab, ds_gguf_path(g), e))) return st;
+    if ((st = ds_bpe_init(&t->bpe, &t->vocab, g, e)) || (st = ds_special_init(&t->special, &t->vocab, ds_gguf_path(g), e)))
+        return st;
     t->is_end = calloc((size_t)t->vocab.n, sizeof *t->is_end);
     if (!t->is_end) return ds_fail(e, DS_ENOMEM, "no memory for a vocabulary of %d tokens", t->vocab.n);
     if ((st = read_ids(t, g, e))) return st;
@@ -130,8 +134,8 @@ static bool encode_special(const struct ds_tokenizer *t, struct ds_bpe_work *w, 
     return true;
 }
 
-ds_status ds_tokenizer_encode(const struct ds_tokenizer *t, const char *text, size_t n, bool special, int32_t **ids, size_t *n_ids,
-                              struct ds_err *e)
+ds_status ds_tokenizer_encode(const struct ds_tokenizer *t, const char *text, size_t n, bool special, int32_t **ids,
+                              size_t *n_ids, struct ds_err *e)
 {
     struct ds_bpe_work w = { 0 };
     struct ds_ids_out out = { 0 };

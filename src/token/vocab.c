@@ -16,7 +16,9 @@ static size_t slot_of(const struct ds_vocab *v, const char *s, size_t n, uint64_
     for (size_t i = (size_t)hash & v->index_mask;; i = (i + 1) & v->index_mask) {
         int32_t id = v->index[i].id;
         if (id < 0) return i;
-        if (v->index[i].hash == (uint32_t)(hash >> 32) && ds_vocab_spell_len(v, id) == n && !memcmp(v->spell + v->spell_at[id], s, n)) return i;
+        if (v->index[i].hash == (uint32_t)(hash >> 32) && ds_vocab_spell_len(v, id) == n &&
+            !memcmp(v->spell + v->spell_at[id], s, n))
+            return i;
     }
 }
 
@@ -49,12 +51,13 @@ static ds_status read_types(struct ds_vocab *v, const struct ds_gguf *g, struct 
     if (a.t == DS_KV_STR || a.t == DS_KV_ARR || a.t == DS_KV_F32 || a.t == DS_KV_F64)
         return ds_fail(e, DS_EFORMAT, "%s: key '" KEY_TYPES "' is an array of another kind than integers", ds_gguf_path(g));
     if (a.n != (uint64_t)v->n)
-        return ds_fail(e, DS_EFORMAT, "%s: key '" KEY_TYPES "' has %llu entries, expected %d, one for each token", ds_gguf_path(g),
-                       (unsigned long long)a.n, v->n);
+        return ds_fail(e, DS_EFORMAT, "%s: key '" KEY_TYPES "' has %llu entries, expected %d, one for each token",
+                       ds_gguf_path(g), (unsigned long long)a.n, v->n);
     for (int i = 0; i < v->n; i++) {
         int64_t t = ds_arr_int(&a, (uint64_t)i);
         if (t < DS_TOKEN_UNDEFINED || t > DS_TOKEN_BYTE)
-            return ds_fail(e, DS_EFORMAT, "%s: key '" KEY_TYPES "' says %lld for token %d, expected 0 to 6", ds_gguf_path(g), (long long)t, i);
+            return ds_fail(e, DS_EFORMAT, "%s: key '" KEY_TYPES "' says %lld for token %d, expected 0 to 6", ds_gguf_path(g),
+                           (long long)t, i);
         v->type[i] = (unsigned char)t;
     }
     return DS_OK;
@@ -111,13 +114,15 @@ ds_status ds_vocab_init(struct ds_vocab *v, const struct ds_gguf *g, uint64_t se
     struct ds_arr a;
     ds_status st = ds_gguf_arr(g, KEY_TOKENS, &a, e);
     if (st) return st;
-    if (a.t != DS_KV_STR) return ds_fail(e, DS_EFORMAT, "%s: key '" KEY_TOKENS "' is an array of another kind than strings", path);
+    if (a.t != DS_KV_STR)
+        return ds_fail(e, DS_EFORMAT, "%s: key '" KEY_TOKENS "' is an array of another kind than strings", path);
     if (!a.n) return ds_fail(e, DS_EFORMAT, "%s: key '" KEY_TOKENS "' is empty, expected a vocabulary", path);
 
     uint64_t total = 0;
     for (uint64_t i = 0; i < a.n && total + a.n < MAX_SPELL; i++) total += ds_arr_str(&a, i).n;
     if (a.n >= MAX_SPELL || total + a.n >= MAX_SPELL)
-        return ds_fail(e, DS_EUNSUP, "%s: key '" KEY_TOKENS "' holds %llu tokens of more than 1 GiB in all", path, (unsigned long long)a.n);
+        return ds_fail(e, DS_EUNSUP, "%s: key '" KEY_TOKENS "' holds %llu tokens of more than 1 GiB in all", path,
+                       (unsigned long long)a.n);
 
     v->n = (int)a.n;
     v->seed = seed;

@@ -91,11 +91,22 @@ static void sample_truncations_keep_the_right_ids(void)
     struct ds_engine g = engine_of(5);
     struct ds_sampling all = { .temp = 1, .top_p = 1, .repeat_penalty = 1, .seed = 5 };
     static const struct { int top_k; float top_p, min_p; unsigned kept; } t[] = {
-        { 1, 1, 0, 1 << 1 }, { 2, 1, 0, 1 << 1 | 1 << 3 }, { 4, 1, 0, 1 << 1 | 1 << 3 | 1 << 4 | 1 << 0 }, { 5, 1, 0, 31 }, { 9, 1, 0, 31 },
-        { 0, 0.49f, 0, 1 << 1 }, { 0, 0.6f, 0, 1 << 1 | 1 << 3 }, { 0, 0.8f, 0, 1 << 1 | 1 << 3 | 1 << 4 }, { 0, 0, 0, 1 << 1 },
+        { 1, 1, 0, 1 << 1 },
+        { 2, 1, 0, 1 << 1 | 1 << 3 },
+        { 4, 1, 0, 1 << 1 | 1 << 3 | 1 << 4 | 1 << 0 },
+        { 5, 1, 0, 31 },
+        { 9, 1, 0, 31 },
+        { 0, 0.49f, 0, 1 << 1 },
+        { 0, 0.6f, 0, 1 << 1 | 1 << 3 },
+        { 0, 0.8f, 0, 1 << 1 | 1 << 3 | 1 << 4 },
+        { 0, 0, 0, 1 << 1 },
         { 0, 0.9f, 0, 1 << 1 | 1 << 3 | 1 << 4 | 1 << 0 },                  /* 0 before 2: equal logits rank by id */
-        { 2, 0.7f, 0, 1 << 1 | 1 << 3 }, { 2, 0.6f, 0, 1 << 1 },            /* top-p counts what top-k kept: 8 of 12 */
-        { 0, 1, 0.3f, 1 << 1 | 1 << 3 }, { 0, 1, 1, 1 << 1 }, { 0, 0.6f, 0.1f, 1 << 1 | 1 << 3 }, { 3, 1, 0.3f, 1 << 1 | 1 << 3 },
+        { 2, 0.7f, 0, 1 << 1 | 1 << 3 },
+        { 2, 0.6f, 0, 1 << 1 },            /* top-p counts what top-k kept: 8 of 12 */
+        { 0, 1, 0.3f, 1 << 1 | 1 << 3 },
+        { 0, 1, 1, 1 << 1 },
+        { 0, 0.6f, 0.1f, 1 << 1 | 1 << 3 },
+        { 3, 1, 0.3f, 1 << 1 | 1 << 3 },
     };
     for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
         struct ds_sampling p = all;
@@ -250,7 +261,9 @@ static void sample_large_vocabulary_is_fast(void)
     REQUIRE(l);
     for (int i = 0; i < N; i++) l[i] = 3 * ds_rng_normal(&r);
     for (int k = 0; k < 4; k++) {
-        struct ds_sampling p = { .temp = k ? 1 : 0, .top_p = k == 2 ? 0.95f : 1, .top_k = k == 1 ? 20 : 0, .repeat_penalty = k == 3 ? 1.1f : 1 };
+        struct ds_sampling p = {
+            .temp = k ? 1 : 0, .top_p = k == 2 ? 0.95f : 1, .top_k = k == 1 ? 20 : 0, .repeat_penalty = k == 3 ? 1.1f : 1
+        };
         ds_sampler *s = ds_sampler_new(&g, &p);
         REQUIRE(s);
         uint64_t best = UINT64_MAX;

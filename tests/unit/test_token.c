@@ -14,7 +14,8 @@ static bool load_tales(void)
 {
     struct ds_err e;
     if (tales) return true;
-    if (!ds_gguf_open(&tales_file, "models/tales-q8_0.gguf", &e) && !ds_tokenizer_new(&tales, tales_file, &e)) return tales != NULL;
+    if (!ds_gguf_open(&tales_file, "models/tales-q8_0.gguf", &e) && !ds_tokenizer_new(&tales, tales_file, &e))
+        return tales != NULL;
     printf("  %s\n", e.msg);
     return false;
 }
@@ -47,7 +48,8 @@ static void token_fixture_ids(void)
         CHECK(ds_tokenizer_encode(tales, t->str, t->n, true, &ids, &n_ids, NULL) == DS_OK);
         CHECK_MSG(n_ids == want->n, "case %zu '%s': %zu ids, expected %zu", i, t->str, n_ids, want->n);
         for (size_t k = 0; k < n_ids && k < want->n; k++)
-            CHECK_MSG(ids[k] == (int32_t)want->items[k].num, "case %zu '%s' id %zu: %d, expected %g", i, t->str, k, (int)ids[k], want->items[k].num);
+            CHECK_MSG(ids[k] == (int32_t)want->items[k].num, "case %zu '%s' id %zu: %d, expected %g", i, t->str, k, (int)ids[k],
+                      want->items[k].num);
         free(ids);
     }
     ds_json_free(cases);
@@ -128,9 +130,12 @@ static void token_char_classes(void)
     for (uint32_t cp = 0; cp < 0x110000; cp++) n[ds_char_class(cp)] += cp < 0xD800 || cp > 0xDFFF;
     CHECK_MSG(n[DS_CHAR_LETTER] + n[DS_CHAR_MARK] >= 143529 && n[DS_CHAR_NUMBER] >= 1911, "%d %d %d", n[1], n[2], n[3]);
     CHECK(n[DS_CHAR_SPACE] == 25);
-    CHECK(ds_char_class(0x1C) == DS_CHAR_OTHER && ds_char_class(0x180E) != DS_CHAR_SPACE && ds_char_class(0x200B) == DS_CHAR_OTHER);
-    CHECK(ds_char_class(0x897) == DS_CHAR_MARK && ds_char_class(0x2EE5D) == DS_CHAR_LETTER && ds_char_class(0x2EE5E) == DS_CHAR_OTHER);
-    CHECK(ds_char_class(0x113D0) == DS_CHAR_MARK && ds_char_class(0x113D1) == DS_CHAR_LETTER && ds_char_class(0x16130) == DS_CHAR_NUMBER);
+    CHECK(ds_char_class(0x1C) == DS_CHAR_OTHER && ds_char_class(0x180E) != DS_CHAR_SPACE &&
+          ds_char_class(0x200B) == DS_CHAR_OTHER);
+    CHECK(ds_char_class(0x897) == DS_CHAR_MARK && ds_char_class(0x2EE5D) == DS_CHAR_LETTER &&
+          ds_char_class(0x2EE5E) == DS_CHAR_OTHER);
+    CHECK(ds_char_class(0x113D0) == DS_CHAR_MARK && ds_char_class(0x113D1) == DS_CHAR_LETTER &&
+          ds_char_class(0x16130) == DS_CHAR_NUMBER);
 }
 
 /* --- bytes ---------------------------------------------------------------------------------------------- */
@@ -146,7 +151,8 @@ static void token_byte_alphabet(void)
         size_t n = ds_utf8_put(s, cp);
         CHECK(ds_bytes_unspell(back, s, n) == 1 && (unsigned char)back[0] == b);
     }
-    CHECK(ds_byte_symbol(' ') == 0x120 && ds_byte_symbol('\n') == 0x10A && ds_byte_symbol('a') == 'a' && ds_byte_symbol(0xAD) == 0x143);
+    CHECK(ds_byte_symbol(' ') == 0x120 && ds_byte_symbol('\n') == 0x10A && ds_byte_symbol('a') == 'a' &&
+          ds_byte_symbol(0xAD) == 0x143);
     char out[16];
     CHECK(ds_bytes_unspell(out, "\u4e2d \xff", 5) == 5 && !memcmp(out, "\u4e2d \xff", 5));      /* outside the alphabet */
 }
@@ -171,15 +177,31 @@ static bool round_trip(const struct ds_tokenizer *t, const char *text, size_t n,
 static void token_round_trip_any_bytes(void)
 {
     static const char *const odd[] = {
-        "\xc0\x80", "\xe0\x80\x80", "\xf0\x80\x80\x80", "\xed\xa0\x80\xed\xb0\x80", "\xf4\x90\x80\x80", "\xf8\x88\x80\x80\x80", "\x80\x80", "\xff\xfe",
-        "a\xcc", "\xe4\xb8", "\xf0\x9f\x98", "it\xff's", "\xff\xff\n\n x", " \xff", "<|im_start|", "<|im_start|>\xff<|im_end|>",
+        "\xc0\x80",
+        "\xe0\x80\x80",
+        "\xf0\x80\x80\x80",
+        "\xed\xa0\x80\xed\xb0\x80",
+        "\xf4\x90\x80\x80",
+        "\xf8\x88\x80\x80\x80",
+        "\x80\x80",
+        "\xff\xfe",
+        "a\xcc",
+        "\xe4\xb8",
+        "\xf0\x9f\x98",
+        "it\xff's",
+        "\xff\xff\n\n x",
+        " \xff",
+        "<|im_start|",
+        "<|im_start|>\xff<|im_end|>",
     };
-    static const char parts[][8] = { "a", " ", "\n", "'s", "\xcc\x81", "\xff", "\xf0\x9f", "the", "1", "!", "<", "<|im", "\xe4\xb8\xad", "\r", "", "\t" };
+    static const char parts[][8] = { "a", " ", "\n", "'s",   "\xcc\x81",     "\xff", "\xf0\x9f", "the",
+                                     "1", "!", "<",  "<|im", "\xe4\xb8\xad", "\r",   "",         "\t" };
     struct ds_rng r;
     ds_rng_seed(&r, 1);
     REQUIRE(load_tales());
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++)
-        for (int special = 0; special < 2; special++) CHECK_MSG(round_trip(tales, odd[i], strlen(odd[i]), special), "case %zu", i);
+        for (int special = 0; special < 2; special++)
+            CHECK_MSG(round_trip(tales, odd[i], strlen(odd[i]), special), "case %zu", i);
     for (int i = 0; i < 3000; i++) {
         char s[256];
         size_t n = 0;
@@ -226,7 +248,8 @@ static void token_special_longest(void)
     const int32_t want[] = { 'x', ab, 'c', 'd', abc, '<', 'a' };
     CHECK(n == 7 && !memcmp(ids, want, sizeof want));
     free(ids);
-    CHECK(ds_tokenizer_is_padding(t, b) && !ds_tokenizer_is_padding(t, 'b') && ds_tokenizer_is_padding(t, v.n) && ds_tokenizer_is_padding(t, -1));
+    CHECK(ds_tokenizer_is_padding(t, b) && !ds_tokenizer_is_padding(t, 'b') && ds_tokenizer_is_padding(t, v.n) &&
+          ds_tokenizer_is_padding(t, -1));
     ds_tokenizer_free(t);
     ds_gguf_close(g);
 }
@@ -240,7 +263,8 @@ static void token_lookups(void)
     CHECK(!strcmp(ds_tokenizer_piece(tales, 4088), "<|im_start|>") && ds_tokenizer_bytes(tales, 4088, &p) == 12);
     CHECK(!ds_tokenizer_piece(tales, 4096) && !ds_tokenizer_piece(tales, -1) && ds_tokenizer_bytes(tales, 4096, &p) == 0);
     CHECK(ds_tokenizer_find(tales, "\u0120the") >= 0 && ds_tokenizer_find(tales, "no such piece") == -1);
-    CHECK(ds_tokenizer_is_end(tales, 4089) && ds_tokenizer_is_end(tales, 4087) && !ds_tokenizer_is_end(tales, 4088) && !ds_tokenizer_is_end(tales, 4096));
+    CHECK(ds_tokenizer_is_end(tales, 4089) && ds_tokenizer_is_end(tales, 4087) && !ds_tokenizer_is_end(tales, 4088) &&
+          !ds_tokenizer_is_end(tales, 4096));
     for (int32_t id = 0; id < 4096; id++) CHECK(ds_tokenizer_find(tales, ds_tokenizer_piece(tales, id)) == id);
 }
 

@@ -95,7 +95,8 @@ static void bpe_equals_reference(void)
             for (size_t i = 0; i < n; i++) want[i] = s[i] = (char)('a' + ds_rng_u64(&r) % (round % 2 ? 3 : 2));
             size_t n_want = reference(want, n);
             CHECK(!ds_tokenizer_encode(t, s, n, false, &ids, &n_ids, NULL));
-            CHECK_MSG(n_ids == n_want && (!n_ids || !memcmp(ids, want, n_ids * sizeof *ids)), "round %d, '%.*s'", round, (int)n, s);
+            CHECK_MSG(n_ids == n_want && (!n_ids || !memcmp(ids, want, n_ids * sizeof *ids)), "round %d, '%.*s'", round, (int)n,
+                      s);
             free(ids);
         }
         drop(t, g);
@@ -127,7 +128,9 @@ enum { N_INPUTS = 8 };
 
 static void fill(char *s, size_t n, int kind)
 {
-    static const char *const unit[N_INPUTS] = { "a", "\xcc\x81", " ", "7", "\xff", "\n ", "The quick brown fox, 42 times. \n", "<|im_start" };
+    static const char *const unit[N_INPUTS] = {
+        "a", "\xcc\x81", " ", "7", "\xff", "\n ", "The quick brown fox, 42 times. \n", "<|im_start"
+    };
     size_t len = strlen(unit[kind]);
     for (size_t i = 0; i < n; i++) s[i] = unit[kind][i % len];
 }
@@ -169,7 +172,8 @@ static void bpe_time_is_linear(void)
     for (int kind = 0; kind < N_INPUTS; kind++) {
         fill(s, 4 * N, kind);
         double one = best_ms(t, s, N), four = best_ms(t, s, 4 * N);
-        CHECK_MSG(one > 0 && four < 10 * one + 20, "input %d: %.1f ms for %d bytes, %.1f ms for four times that", kind, one, N, four);
+        CHECK_MSG(one > 0 && four < 10 * one + 20, "input %d: %.1f ms for %d bytes, %.1f ms for four times that", kind, one, N,
+                  four);
     }
     free(s);
     drop(t, g);
@@ -200,13 +204,20 @@ static void vocab_broken_is_refused(void)
     vocab_init(&v); v.types[10] = 3;                       expect_error("control byte", "no ordinary token for byte 0x0A");
     vocab_init(&v); v.types[7] = 7;                        expect_error("type", "says 7 for token 7");
     vocab_init(&v); vocab_token(&v, "a", 1);               expect_error("duplicate", "spells tokens 97 and 256 the same");
-    vocab_init(&v); v.eos = 256;                           expect_error("eos", "'tokenizer.ggml.eos_token_id' is 256, expected an id below 256");
+    vocab_init(&v); v.eos = 256;                           expect_error("eos", "eos_token_id' is 256, expected an id below 256");
     vocab_init(&v); vocab_token(&v, long_one, 3);          expect_error("long special", "special token 256 is 399 bytes long");
 
     static const struct { const char *merge, *words; } m[] = {
-        { "ab", "entry 1 is not two pieces" }, { "a b c", "entry 1 is not two pieces" }, { "a ", "entry 1 is not two pieces" },
-        { " a", "entry 1 is not two pieces" }, { "", "entry 1 is not two pieces" }, { "zz a", "left piece" }, { "a zz", "right piece" },
-        { "b a", "result" }, { "< x", "result" }, { "\xff a", "left piece" },
+        { "ab", "entry 1 is not two pieces" },
+        { "a b c", "entry 1 is not two pieces" },
+        { "a ", "entry 1 is not two pieces" },
+        { " a", "entry 1 is not two pieces" },
+        { "", "entry 1 is not two pieces" },
+        { "zz a", "left piece" },
+        { "a zz", "right piece" },
+        { "b a", "result" },
+        { "< x", "result" },
+        { "\xff a", "left piece" },
     };
     for (size_t i = 0; i < sizeof m / sizeof *m; i++) {
         vocab_init(&v);

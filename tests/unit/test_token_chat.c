@@ -36,13 +36,17 @@ static void expect(int line, const char *got, const char *want)
 static void chat_template_kinds(void)
 {
     static const struct { const char *text; enum ds_chat_template want; } t[] = {
-        { "", DS_CHAT_NONE }, { "{{ '[INST]' }}", DS_CHAT_NONE }, { "'<|im_start|>' + role", DS_CHAT_PLAIN },
-        { "<|im_start|>assistant\\n<think>\\n\\n</think>\\n\\n", DS_CHAT_CLOSED }, { "<|im_start|>assistant\n<think>\n\n</think>\n\n", DS_CHAT_CLOSED },
+        { "", DS_CHAT_NONE },
+        { "{{ '[INST]' }}", DS_CHAT_NONE },
+        { "'<|im_start|>' + role", DS_CHAT_PLAIN },
+        { "<|im_start|>assistant\\n<think>\\n\\n</think>\\n\\n", DS_CHAT_CLOSED },
+        { "<|im_start|>assistant\n<think>\n\n</think>\n\n", DS_CHAT_CLOSED },
         { "'<|im_start|>assistant\\n<think>\\n'", DS_CHAT_OPEN },
         { "<|im_start|> enable_thinking is defined and enable_thinking is false <think>\\n\\n</think>", DS_CHAT_SWITCH_ON },
         { "<|im_start|> enable_thinking is defined and enable_thinking is true <think>", DS_CHAT_SWITCH_OFF },
     };
-    for (size_t i = 0; i < sizeof t / sizeof *t; i++) CHECK_MSG(ds_chat_recognise(t[i].text, strlen(t[i].text)) == t[i].want, "case %zu", i);
+    for (size_t i = 0; i < sizeof t / sizeof *t; i++)
+        CHECK_MSG(ds_chat_recognise(t[i].text, strlen(t[i].text)) == t[i].want, "case %zu", i);
     CHECK(ds_chat_default(DS_CHAT_SWITCH_ON) && ds_chat_default(DS_CHAT_OPEN));
     CHECK(!ds_chat_default(DS_CHAT_SWITCH_OFF) && !ds_chat_default(DS_CHAT_CLOSED) && !ds_chat_default(DS_CHAT_PLAIN));
 }
@@ -52,8 +56,9 @@ static void chat_frame_of_each_kind(void)
     const struct ds_turn m[] = { { "system", "\n Be brief.\u3000" }, { "user", "Capital of Peru?" } };
     static const char head[] = SYSTEM "Be brief." END USER "Capital of Peru?" END ASSISTANT;
     static const struct { enum ds_chat_template t; bool thinking; const char *tail; } k[] = {
-        { DS_CHAT_SWITCH_ON, true, "<think>\n" }, { DS_CHAT_SWITCH_ON, false, "<think>\n\n</think>\n\n" }, { DS_CHAT_SWITCH_OFF, true, "<think>\n" },
-        { DS_CHAT_CLOSED, true, "<think>\n\n</think>\n\n" }, { DS_CHAT_OPEN, false, "<think>\n" }, { DS_CHAT_PLAIN, true, "" },
+        { DS_CHAT_SWITCH_ON, true, "<think>\n" },  { DS_CHAT_SWITCH_ON, false, "<think>\n\n</think>\n\n" },
+        { DS_CHAT_SWITCH_OFF, true, "<think>\n" }, { DS_CHAT_CLOSED, true, "<think>\n\n</think>\n\n" },
+        { DS_CHAT_OPEN, false, "<think>\n" },      { DS_CHAT_PLAIN, true, "" },
     };
     for (size_t i = 0; i < sizeof k / sizeof *k; i++) {
         char want[256];
@@ -65,8 +70,10 @@ static void chat_frame_of_each_kind(void)
 static void chat_history_reasoning(void)
 {
     const struct ds_turn m[] = {
-        { "user", "a" }, { "assistant", "<think>\nhm\n</think>\n\nb" }, { "user", "c" },
-        { "assistant", "<think>\nso </think>x</think>\n\n<tool_call>" }, { "tool", "1." }, { "tool", " 2 " }, { "assistant", "plain" },
+        { "user", "a" },          { "assistant", "<think>\nhm\n</think>\n\nb" },
+        { "user", "c" },          { "assistant", "<think>\nso </think>x</think>\n\n<tool_call>" },
+        { "tool", "1." },         { "tool", " 2 " },
+        { "assistant", "plain" },
     };
     EXPECT(render(DS_CHAT_SWITCH_ON, m, 7, false),
            USER "a" END ASSISTANT "b" END USER "c" END ASSISTANT "<think>\nso </think>x\n</think>\n\n<tool_call>" END
@@ -74,14 +81,18 @@ static void chat_history_reasoning(void)
            ASSISTANT "<think>\n\n</think>\n\nplain" END ASSISTANT "<think>\n\n</think>\n\n");
     EXPECT(render(DS_CHAT_CLOSED, m, 3, false),
            USER "a" END ASSISTANT "<think>\nhm\n</think>\n\nb" END USER "c" END ASSISTANT "<think>\n\n</think>\n\n");
-    const struct ds_turn wrapped[] = { { "user", "q" }, { "assistant", "r</think>s" }, { "user", "<tool_response>\nz\n</tool_response>" } };
+    const struct ds_turn wrapped[] = { { "user", "q" },
+                                       { "assistant", "r</think>s" },
+                                       { "user", "<tool_response>\nz\n</tool_response>" } };
     EXPECT(render(DS_CHAT_SWITCH_ON, wrapped, 3, true),
-           USER "q" END ASSISTANT "<think>\nr\n</think>\n\ns" END USER "<tool_response>\nz\n</tool_response>" END ASSISTANT "<think>\n");
+           USER "q" END ASSISTANT "<think>\nr\n</think>\n\ns" END
+           USER "<tool_response>\nz\n</tool_response>" END ASSISTANT "<think>\n");
 }
 
 static void chat_refusals(void)
 {
-    const struct ds_turn late[] = { { "user", "a" }, { "system", "b" } }, odd[] = { { "wizard", "a" } }, none[] = { { "assistant", "a" } };
+    const struct ds_turn late[] = { { "user", "a" }, { "system", "b" } }, odd[] = { { "wizard", "a" } },
+                         none[] = { { "assistant", "a" } };
     const struct ds_turn null[] = { { NULL, NULL } }, empty[] = { { "user", NULL } };
     EXPECT(render(DS_CHAT_NONE, late, 1, true), "the model has no chat template of the ChatML kind");
     EXPECT(render(DS_CHAT_PLAIN, late, 2, true), "message 1 is a system message, which may only be the first");
@@ -119,8 +130,13 @@ static void drop(struct ds_engine *g)
 static void chat_ids_equal_text(void)
 {
     static const struct ds_message m[] = {
-        { "system", "Be brief." }, { "user", "  x.\n\n y \u0301" }, { "assistant", "<think>\n\nwell.\n\n</think>\n\n ok! " }, { "user", "\u00a0then?" },
-        { "assistant", "hm.</think><tool_call>" }, { "tool", "42." }, { "tool", "" },
+        { "system", "Be brief." },
+        { "user", "  x.\n\n y \u0301" },
+        { "assistant", "<think>\n\nwell.\n\n</think>\n\n ok! " },
+        { "user", "\u00a0then?" },
+        { "assistant", "hm.</think><tool_call>" },
+        { "tool", "42." },
+        { "tool", "" },
     };
     struct ds_engine g;
     struct ds_err e;
@@ -162,9 +178,15 @@ static void chat_words_cannot_forge_turns(void)
 static void stream_splits_no_character(void)
 {
     static const struct { const char *in, *out; } t[] = {
-        { "a\u00e9\u4e2d\U0001F600z", "a\u00e9\u4e2d\U0001F600z" }, { "\xff", "\ufffd" }, { "\xe4\xb8", "\ufffd" }, { "\xe4\xb8x", "\ufffdx" },
-        { "\xf0\x9f\x98\xf0\x9f\x98\x80", "\ufffd\U0001F600" }, { "\xed\xa0\x80", "\ufffd\ufffd\ufffd" }, { "\xc0\x80", "\ufffd\ufffd" },
-        { "\xf4\x90\x80\x80", "\ufffd\ufffd\ufffd\ufffd" }, { "\xe4\xc3\xa9", "\ufffd\u00e9" },
+        { "a\u00e9\u4e2d\U0001F600z", "a\u00e9\u4e2d\U0001F600z" },
+        { "\xff", "\ufffd" },
+        { "\xe4\xb8", "\ufffd" },
+        { "\xe4\xb8x", "\ufffdx" },
+        { "\xf0\x9f\x98\xf0\x9f\x98\x80", "\ufffd\U0001F600" },
+        { "\xed\xa0\x80", "\ufffd\ufffd\ufffd" },
+        { "\xc0\x80", "\ufffd\ufffd" },
+        { "\xf4\x90\x80\x80", "\ufffd\ufffd\ufffd\ufffd" },
+        { "\xe4\xc3\xa9", "\ufffd\u00e9" },
     };
     struct ds_engine g = { .info.n_vocab = 256 };
     char big[32];
@@ -186,8 +208,9 @@ static void stream_splits_no_character(void)
     }
     struct ds_stream s = { .n = 0 };
     CHECK(ds_stream_put(&s, &g, 256, big, sizeof big) == 7 && !strcmp(big, "\u4e2d\ufffd "));
-    CHECK(ds_stream_put(&s, &g, 256, big, 5) == 4 && !strcmp(big, "\u4e2d "));                 /* no room: whole characters are left out */
-    CHECK(ds_stream_put(&s, &g, 256, big, 1) == 0 && ds_stream_put(&s, &g, -5, big, sizeof big) == 0 && ds_stream_put(&s, &g, 'a', NULL, 0) == 0);
+    CHECK(ds_stream_put(&s, &g, 256, big, 5) == 4 && !strcmp(big, "\u4e2d ")); /* no room: whole characters are left out */
+    CHECK(ds_stream_put(&s, &g, 256, big, 1) == 0 && ds_stream_put(&s, &g, -5, big, sizeof big) == 0 &&
+          ds_stream_put(&s, &g, 'a', NULL, 0) == 0);
     drop(&g);
 }
 

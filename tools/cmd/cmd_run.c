@@ -31,7 +31,9 @@ struct request {
 /* --- options ------------------------------------------------------------------------------------------ */
 
 /* What the family's vendor recommends for conversation, for which greedy picks tend to loop. */
-static const struct ds_sampling chat_closed = { .temp = 0.7f, .top_p = 0.8f, .top_k = 20, .repeat_penalty = 1, .presence_penalty = 1.5f };
+static const struct ds_sampling chat_closed = {
+    .temp = 0.7f, .top_p = 0.8f, .top_k = 20, .repeat_penalty = 1, .presence_penalty = 1.5f
+};
 static const struct ds_sampling chat_thinking = { .temp = 1, .top_p = 0.95f, .top_k = 20, .repeat_penalty = 1 };
 
 static float given(float v, float otherwise) { return isnan(v) ? otherwise : v; }
@@ -42,9 +44,13 @@ static struct ds_sampling choose_sampling(const struct request *q, bool chat, bo
     struct ds_sampling d = DS_SAMPLING_GREEDY, s = q->sampling;
     if (chat && isnan(s.temp)) d = thinking ? chat_thinking : chat_closed;
     return (struct ds_sampling){
-        .temp = given(s.temp, d.temp), .top_p = given(s.top_p, d.top_p), .min_p = given(s.min_p, d.min_p),
-        .repeat_penalty = given(s.repeat_penalty, d.repeat_penalty), .presence_penalty = given(s.presence_penalty, d.presence_penalty),
-        .top_k = s.top_k < 0 ? d.top_k : s.top_k, .seed = s.seed,
+        .temp = given(s.temp, d.temp),
+        .top_p = given(s.top_p, d.top_p),
+        .min_p = given(s.min_p, d.min_p),
+        .repeat_penalty = given(s.repeat_penalty, d.repeat_penalty),
+        .presence_penalty = given(s.presence_penalty, d.presence_penalty),
+        .top_k = s.top_k < 0 ? d.top_k : s.top_k,
+        .seed = s.seed,
     };
 }
 
@@ -131,6 +137,7 @@ static ds_status one_prompt(struct run *r, int *rc, struct ds_err *e)
     ds_bytes_init(&text, MAX_TEXT);
     ds_status st = read_prompt(r->q, &text, e);
     const char *p = text.p ? text.p : "";
+    if (!st && r->q->chat && strlen(p) < text.n) st = ds_fail(e, DS_EFORMAT, "the message holds a NUL byte, which no chat carries");
     if (!st) st = r->q->chat ? chat_ids(r, p, true, &ids, e) : ds_tokenize(r->gen.g, p, text.n, r->q->special, &ids, e);
     if (!st && !ids.n) st = ds_fail(e, DS_EFORMAT, "the prompt is empty, expected at least one token");
     if (!st) {
@@ -234,7 +241,8 @@ static int check(struct request *q)
 {
     bool has_prompt = q->text || q->file;
     if (q->text && q->file) return ds_cli_usage(prog, "-p and -f exclude each other");
-    if (!has_prompt && !q->chat && !ds_is_terminal(0)) return ds_cli_usage(prog, "no prompt: expected -p TEXT, -f FILE, or a terminal to chat on");
+    if (!has_prompt && !q->chat && !ds_is_terminal(0))
+        return ds_cli_usage(prog, "no prompt: expected -p TEXT, -f FILE, or a terminal to chat on");
     if (!has_prompt && (q->json || q->echo)) return ds_cli_usage(prog, "--json and --echo need a prompt (-p or -f)");
     if (has_prompt && !q->chat && (q->system || q->thinking)) return ds_cli_usage(prog, "--system and --thinking need --chat");
     for (int i = 0; i < q->stops.n; i++)
@@ -254,27 +262,32 @@ int ds_cmd_run(int argc, char **argv)
     const struct ds_opt opts[] = {
         { "-p", "--prompt", DS_OPT_TEXT, &q.text, "TEXT", 0, 0, "text to continue" },
         { "-f", "--file", DS_OPT_TEXT, &q.file, "FILE", 0, 0, "file to continue, byte for byte; - is standard input" },
-        { "-n", "--tokens", DS_OPT_INT, &q.max_new, "N", -1, 1 << 30, "new tokens; -1: until the model ends (default: 128, in a chat -1)" },
+        { "-n", "--tokens", DS_OPT_INT, &q.max_new, "N", -1, 1 << 30,
+          "new tokens; -1: until the model ends (default: 128, in a chat -1)" },
         { "--echo", NULL, DS_OPT_FLAG, &q.echo, NULL, 0, 0, "print the prompt too" },
         { "--special", NULL, DS_OPT_FLAG, &q.special, NULL, 0, 0, "text of special tokens in the prompt becomes their ids" },
-        { "--chat", NULL, DS_OPT_FLAG, &q.chat, NULL, 0, 0, "the prompt is a user's turn; without one, each line of the input is" },
+        { "--chat", NULL, DS_OPT_FLAG, &q.chat, NULL, 0, 0,
+          "the prompt is a user's turn; without one, each line of the input is" },
         { "--system", NULL, DS_OPT_TEXT, &q.system, "TEXT", 0, 0, "system message of a chat" },
-        { "--thinking", NULL, DS_OPT_CHOICE, &q.thinking, "on|off", 0, 0, "think before an answer (default: as the model's template)" },
+        { "--thinking", NULL, DS_OPT_CHOICE, &q.thinking, "on|off", 0, 0,
+          "think before an answer (default: as the model's template)" },
         { "--stop", NULL, DS_OPT_TEXTS, &q.stops, "TEXT", 0, 0, "end before this text; may be given several times" },
-        { "--temp", NULL, DS_OPT_FLOAT, &s->temp, "T", 0, 100, "temperature; 0 picks the likeliest (default: 0; in a chat 0.7 and" },
-        { "--top-k", NULL, DS_OPT_INT, &s->top_k, "K", 0, 1 << 30, "  the vendor's other settings) / among the K likeliest; 0: all" },
+        { "--temp", NULL, DS_OPT_FLOAT, &s->temp, "T", 0, 100,
+          "temperature, 0: the likeliest (default: 0; a chat without it takes the vendor's settings)" },
+        { "--top-k", NULL, DS_OPT_INT, &s->top_k, "K", 0, 1 << 30, "among the K likeliest (0: all)" },
         { "--top-p", NULL, DS_OPT_FLOAT, &s->top_p, "P", 0, 1, "among the fewest that hold this probability (1: all)" },
         { "--min-p", NULL, DS_OPT_FLOAT, &s->min_p, "P", 0, 1, "at least this share of the likeliest one's probability" },
         { "--repeat-penalty", NULL, DS_OPT_FLOAT, &s->repeat_penalty, "R", 0.01, 100, "weakens tokens seen before (1: off)" },
-        { "--presence-penalty", NULL, DS_OPT_FLOAT, &s->presence_penalty, "R", -100, 100, "taken from logits of tokens seen before (0: off)" },
+        { "--presence-penalty", NULL, DS_OPT_FLOAT, &s->presence_penalty, "R", -100, 100,
+          "taken from logits of tokens seen before (0: off)" },
         { "--seed", NULL, DS_OPT_SEED, &s->seed, "S", 0, 0, "seed of the picks (default: from the clock)" },
         { "--json", NULL, DS_OPT_FLAG, &q.json, NULL, 0, 0, "ids, text and times as JSON on stdout, nothing else" },
     };
     struct ds_cli cli = {
         .prog = prog,
         .usage = "[-m MODEL] [-p TEXT | -f FILE] [-n N] [--chat] [options]",
-        .about = "Prints what the model says after the text, and nothing else, on stdout. Without a prompt, on a terminal, it is\n"
-                 "a chat.\n",
+        .about = "Prints what the model says after the text, and nothing else, on stdout. Without a prompt, on a terminal, it\n"
+                 "is a chat.\n",
         .opts = opts, .n_opts = sizeof opts / sizeof *opts,
         .common = &q.common, .groups = DS_GROUP_MODEL | DS_GROUP_ENGINE | DS_GROUP_ANSWER,
     };

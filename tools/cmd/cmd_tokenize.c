@@ -31,7 +31,8 @@ static ds_status parse_ids(const ds_engine *g, const char *s, struct ds_ids *out
         errno = 0;
         long id = strtol(s, &end, 10);
         if (end != s + len || errno || id < 0 || id >= n_vocab)
-            return ds_fail(e, DS_EARG, "--decode: '%.*s' is no id, expected a whole number below %d", len < 40 ? (int)len : 40, s, n_vocab);
+            return ds_fail(e, DS_EARG, "--decode: '%.*s' is no id, expected a whole number below %d", len < 40 ? (int)len : 40, s,
+                           n_vocab);
         out->p[out->n++] = (int32_t)id;
         s = end;
     }
