@@ -21,7 +21,8 @@ may_include() {
         synth)         echo synth api gguf quant base ;;
         model)         echo model backend prof gguf quant base ;;
         engine)        echo engine api synth model backend prof token gguf quant base ;;
-        api)           echo base ;;
+        store)         echo store api base ;;
+        api)           echo api base ;;
         tools|tools/*) echo api base tools ;;
         *)             echo "" ;;
     esac
@@ -53,7 +54,7 @@ group_of_file() {
 }
 group_of_header() {
     case $1 in
-        deltascope.h) echo api ;;
+        deltascope.h|deltascope_store.h) echo api ;;
         common/*|cmd/*|tools/*) echo tools ;;
         */*) dirname "$1" ;;
         *) echo own ;;            # "x.h" beside the file
