@@ -1,13 +1,13 @@
 /* Sampling: what may come out, and how often. */
 #include "engine/engine.h"
 
-#include "base/os.h"
 #include "base/rng.h"
 
 #include "../harness.h"
 #include "vocab.h"
 
 #include <math.h>
+#include <time.h>
 
 static struct ds_engine engine_of(int n_vocab)
 {
@@ -266,14 +266,10 @@ static void sample_large_vocabulary_is_fast(void)
         };
         ds_sampler *s = ds_sampler_new(&g, &p);
         REQUIRE(s);
-        uint64_t best = UINT64_MAX;
-        for (int i = 0; i < R; i++) {
-            uint64_t start = ds_now_ns();
-            ds_sampler_pick(s, l);
-            uint64_t took = ds_now_ns() - start;
-            if (took < best) best = took;
-        }
-        CHECK_MSG(best < 100000000u, "kind %d: %.2f ms", k, (double)best * 1e-6);
+        clock_t start = clock();                         /* processor time: other work does not count */
+        for (int i = 0; i < R; i++) ds_sampler_pick(s, l);
+        double ms = 1e3 * (double)(clock() - start) / CLOCKS_PER_SEC / R;
+        CHECK_MSG(ms < 100, "kind %d: %.2f ms", k, ms);
         ds_sampler_free(s);
     }
     free(l);

