@@ -4,9 +4,10 @@
 #   CONF=debug     -O1, scratch poisoned                CONF=clang    release by clang
 #   CONF=asan      address and undefined sanitizers     CONF=fuzz     clang's libFuzzer with asan
 #   CONF=tsan      thread sanitizer                     CONF=arm64    cross build of the kernels and their tests
+#   CUDA=1         with the CUDA backend, in build/cuda-$(CONF) (docs/cuda.md)
 CONF    ?= release
-BUILD   ?= build/$(CONF)
-BIN     ?= $(if $(filter release,$(CONF)),bin,$(BUILD)/bin)
+BUILD   ?= build/$(if $(CUDA),cuda-)$(CONF)
+BIN     ?= $(if $(CUDA),$(BUILD)/bin,$(if $(filter release,$(CONF)),bin,$(BUILD)/bin))
 PREFIX  ?= /usr/local
 
 # --- compiler and flags -------------------------------------------------------------------------------
@@ -67,14 +68,28 @@ endif
 SRC     := $(KERNEL_SRC) $(wildcard src/gguf/*.c src/token/*.c src/backend/*.c src/backend/cpu/*.c src/backend/split/*.c \
              src/model/*.c src/prof/*.c src/synth/*.c src/engine/*.c \
              src/store/*.c)
-TESTSRC := $(wildcard tests/unit/test_*.c tests/kernels/test_*.c tests/model/test_*.c)
+TESTSRC := $(wildcard tests/unit/test_*.c tests/kernels/test_*.c tests/model/test_*.c) tests/kernels/check_backend.c
 ifeq ($(CONF),arm64)      # no arm64 utf8proc without a foreign architecture in apt: the parts that need no text
 SRC     := $(KERNEL_SRC)
 TESTSRC := $(wildcard tests/kernels/test_*.c tests/unit/test_base_*.c tests/unit/test_quant*.c)
 LDLIBS  := -lm -lpthread
 endif
 
-OBJ     := $(SRC:%.c=$(BUILD)/%.o)
+# The CUDA runtime goes into the program; cuBLASLt is found on the machine that runs it. A kernel for wgmma that
+# ptxas serialises (its remarks C75xx) is a failed build.
+ifdef CUDA
+CUDA_HOME ?= /usr/local/cuda
+NVCC     := $(CUDA_HOME)/bin/nvcc
+CUDASRC  := $(wildcard src/backend/cuda/*.cu)
+SRC      += $(wildcard src/backend/cuda/*.c)
+CPPFLAGS += -DDS_HAVE_CUDA -isystem $(CUDA_HOME)/include
+LDFLAGS  += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64
+LDLIBS   += -lcublasLt -lcudart_static -ldl -lrt -lstdc++
+CUDA_SM  ?= -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_80,code=sm_80 -gencode arch=compute_80,code=compute_80
+NVFLAGS  := -std=c++17 -O3 -lineinfo -Isrc -Xcompiler -Wall,-fPIC $(CUDA_SM) -Xptxas -v
+endif
+
+OBJ     := $(SRC:%.c=$(BUILD)/%.o) $(CUDASRC:%.cu=$(BUILD)/%.cu.o)
 LIB     := $(BUILD)/libdeltascope.a
 TOOLLIB := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tools/common/*.c tools/cmd/*.c))
 TOOLS   := $(patsubst tools/%.c,$(BIN)/%,$(wildcard tools/*.c))
@@ -102,6 +117,11 @@ $(BUILD)/%.o: %.c $(BUILD)/flags | $(BUILD)/needs
 	@mkdir -p $(@D)
 	$(say) CC $@
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+$(BUILD)/%.cu.o: %.cu $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(say) NVCC $@
+	$(Q)$(NVCC) $(NVFLAGS) -MMD -MP -MF $(@:.o=.d) -MT $@ -c -o $@ $< 2>$(@:.o=.ptxas) || { cat $(@:.o=.ptxas); exit 1; }
+	@! grep -E 'C75[0-9][0-9]|error|warning' $(@:.o=.ptxas) || { rm -f $@; exit 1; }
 $(LIB): $(OBJ)
 	@rm -f $@
 	$(say) AR $@
@@ -126,7 +146,7 @@ $(BUILD)/tools/%.o $(BUILD)/bench/%.o: CPPFLAGS += -Itools -DDS_COMMIT='"$(COMMI
 $(TOOLLIB) $(TOOLOBJ): $(BUILD)/commit
 
 # As they are here: a file's own additions would otherwise reach its prerequisites.
-FLAGS := $(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS)
+FLAGS := $(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) $(NVFLAGS)
 DEPS  := CC='$(CC)' CPPFLAGS='$(CPPFLAGS)' sh tools/deps.sh
 
 # Two stamps whose time changes only with their text: other flags or another commit rebuild what depends on them.

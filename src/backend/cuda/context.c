@@ -1,0 +1,172 @@
+/* Life of the backend: device, stream, steps, stamps. */
+#include "backend/cuda/host.h"
+#include "backend/cuda/open.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+ds_status ds_cuda_check(cudaError_t st, const char *doing, struct ds_err *e)
+{
+    if (st == cudaSuccess) return DS_OK;
+    (void)cudaGetLastError();
+    return ds_fail(e, st == cudaErrorMemoryAllocation ? DS_ENOMEM : DS_EIO, "CUDA failed while %s: %s", doing,
+                   cudaGetErrorString(st));
+}
+
+bool ds_cuda_ok(struct ds_cuda *c, cudaError_t st, const char *doing)
+{
+    if (st == cudaSuccess) return true;
+    if (!c->err.code) ds_cuda_check(st, doing, &c->err);
+    return false;
+}
+
+/* --- steps --- */
+
+bool ds_cuda_begin(struct ds_backend *be, const struct ds_step *s)
+{
+    struct ds_cuda *c = ds_cuda_of(be);
+    be->step = *s;
+    c->err = (struct ds_err){ 0 };
+    if (s->n > c->ids_cap) {                               /* larger than reserved: an op test without reserve */
+        cudaStreamSynchronize(c->stream);
+        cudaFree(c->ids);
+        cudaFreeHost(c->ids_host);
+        c->ids = NULL;
+        c->ids_host = NULL;
+        c->ids_cap = s->n;
+        if (!ds_cuda_ok(c, cudaMalloc((void **)&c->ids, (size_t)s->n * sizeof *c->ids), "taking memory for token ids") ||
+            !ds_cuda_ok(c, cudaMallocHost((void **)&c->ids_host, (size_t)s->n * sizeof *c->ids), "taking memory for token ids")) {
+            c->ids_cap = 0;
+            return true;
+        }
+    }
+    if (!s->ids) return true;
+    memcpy(c->ids_host, s->ids, (size_t)s->n * sizeof *c->ids);
+    ds_cuda_ok(c, cudaMemcpyAsync(c->ids, c->ids_host, (size_t)s->n * sizeof *c->ids, cudaMemcpyHostToDevice, c->stream),
+               "sending token ids");
+    return true;
+}
+
+ds_status ds_cuda_end(struct ds_backend *be, struct ds_err *e)
+{
+    struct ds_cuda *c = ds_cuda_of(be);
+    ds_cuda_ok(c, cudaStreamSynchronize(c->stream), "running a step");
+    if (c->err.code && e) *e = c->err;
+    return c->err.code;
+}
+
+void ds_cuda_drain(struct ds_backend *be)
+{
+    struct ds_cuda *c = ds_cuda_of(be);
+    ds_cuda_ok(c, cudaStreamSynchronize(c->stream), "waiting for the device");
+}
+
+/* --- stamps: events; nothing waits for them inside a step --- */
+
+void ds_cuda_stamp(struct ds_backend *be, int i)
+{
+    struct ds_cuda *c = ds_cuda_of(be);
+    if (i >= c->n_stamps) {
+        const int cap = i < 512 ? 1024 : 2 * i;
+        cudaEvent_t *p = realloc(c->stamps, (size_t)cap * sizeof *p);
+        if (!p) return;
+        c->stamps = p;
+        while (c->n_stamps < cap) {
+            if (!ds_cuda_ok(c, cudaEventCreate(&c->stamps[c->n_stamps]), "creating an event")) return;
+            c->n_stamps++;
+        }
+    }
+    ds_cuda_ok(c, cudaEventRecord(c->stamps[i], c->stream), "recording a stamp");
+}
+
+uint64_t ds_cuda_stamp_ns(struct ds_backend *be, int i)
+{
+    struct ds_cuda *c = ds_cuda_of(be);
+    float ms = 0;
+    if (i >= c->n_stamps || !ds_cuda_ok(c, cudaEventElapsedTime(&ms, c->stamps[0], c->stamps[i]), "reading a stamp")) return 0;
+    return 1000000000u + (uint64_t)((double)ms * 1e6 + 0.5);     /* one origin for all */
+}
+
+/* --- life --- */
+
+ds_status ds_cuda_reserve(struct ds_backend *be, const struct ds_sizes *sz, struct ds_err *e)
+{
+    struct ds_cuda *c = ds_cuda_of(be);
+    c->ubatch = sz->ubatch;
+    c->ids_cap = sz->ubatch;
+    if (!(c->ids = ds_cuda_alloc((size_t)sz->ubatch * sizeof *c->ids, "token ids", e))) return DS_ENOMEM;
+    ds_status st =
+        ds_cuda_check(cudaMallocHost((void **)&c->ids_host, (size_t)sz->ubatch * sizeof *c->ids), "taking pinned memory", e);
+    if (st) return st;
+    c->own += (uint64_t)sz->ubatch * sizeof *c->ids;
+    if (sz->attn.n_head) {
+        c->part_n = (size_t)DS_CUDA_SPLIT_ROWS * (size_t)sz->attn.n_head * (size_t)(sz->attn.hd + 2);
+        if (!(c->part = ds_cuda_alloc(c->part_n * sizeof *c->part, "split attention", e))) return DS_ENOMEM;
+        c->own += c->part_n * sizeof *c->part;
+    }
+    return DS_OK;
+}
+
+uint64_t ds_cuda_own_bytes(struct ds_backend *be) { return ds_cuda_of(be)->own; }
+
+void ds_cuda_free(struct ds_backend *be)
+{
+    struct ds_cuda *c = ds_cuda_of(be);
+    if (c->stream) cudaStreamSynchronize(c->stream);
+    ds_cuda_matmul_free(c);
+    ds_cuda_groups_free(c);
+    for (int i = 0; i < DS_CUDA_STAGING; i++) {
+        if (c->staged[i]) cudaEventDestroy(c->staged[i]);
+        cudaFreeHost(c->staging[i]);
+    }
+    for (int i = 0; i < c->n_stamps; i++) cudaEventDestroy(c->stamps[i]);
+    free(c->stamps);
+    cudaFree(c->decoded);
+    cudaFree(c->ids);
+    cudaFreeHost(c->ids_host);
+    cudaFree(c->part);
+    if (c->stream) cudaStreamDestroy(c->stream);
+    free(c);
+}
+
+static ds_status find_device(struct ds_cuda *c, struct ds_err *e)
+{
+    int count = 0, major = 0, minor = 0;
+    cudaError_t st = cudaGetDeviceCount(&count);
+    if (st != cudaSuccess || !count) {
+        (void)cudaGetLastError();
+        return ds_fail(e, DS_EUNSUP, "no CUDA device: %s", st != cudaSuccess ? cudaGetErrorString(st) : "none is present");
+    }
+    ds_status s = ds_cuda_check(cudaSetDevice(0), "taking the first device", e);
+    if (!s) s = ds_cuda_check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0), "asking the device", e);
+    if (!s) s = ds_cuda_check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0), "asking the device", e);
+    if (s) return s;
+    c->sm = 10 * major + minor;
+    if (c->sm < 80)
+        return ds_fail(e, DS_EUNSUP, "the CUDA device has compute capability %d.%d, expected 8.0 or later", major, minor);
+    return ds_cuda_check(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking), "creating a stream", e);
+}
+
+struct ds_backend *ds_cuda_open(const struct ds_backend_options *o, struct ds_err *e)
+{
+    struct ds_cuda *c = calloc(1, sizeof *c);
+    if (!c) {
+        ds_fail(e, DS_ENOMEM, "the system refused memory for the CUDA backend");
+        return NULL;
+    }
+    c->be.ops = &ds_cuda_ops;
+    c->be.name = "cuda";
+    c->be.placement = "full";
+    c->be.grouped = true;
+    c->be.cosine_limit = 0.9999;               /* bf16 operands */
+    c->be.cache_limit = 2e-2;
+    c->kv_f16 = !o->kv || strcmp(o->kv, "f32") != 0;
+    if (find_device(c, e) || ds_cuda_matmul_init(c, e)) {
+        ds_cuda_free(&c->be);
+        return NULL;
+    }
+    c->gdn_chunk = c->sm == 90 && (!o->gdn || strcmp(o->gdn, "seq") != 0);
+    c->be.gdn_form = c->gdn_chunk ? "chunk" : "seq";
+    return &c->be;
+}

@@ -1,0 +1,131 @@
+/* Gated DeltaNet token by token, in f32: decode, short steps, any head size up to 128, any GPU. */
+#include "backend/cuda/kernels.h"
+#include "backend/cuda/device.cuh"
+
+/* in[m] of channel c, where rows before the step come from the history. */
+static __device__ __forceinline__ float conv_in(const float *hist, const uint16_t *u, int64_t ldu, int channels, int conv_k,
+                                                int m, int c)
+{
+    return m < 0 ? hist[(int64_t)(conv_k - 1 + m) * channels + c] : bf16_bits(u[m * ldu + c]);
+}
+
+/* One block per token. */
+__global__ void prep_seq_kernel(float *__restrict__ prep, const float *__restrict__ hist, const uint16_t *__restrict__ u,
+                                int64_t ldu, const uint16_t *__restrict__ a, int64_t lda, const uint16_t *__restrict__ b,
+                                int64_t ldb, const float *__restrict__ conv_w, const float *__restrict__ ssm_a,
+                                const float *__restrict__ ssm_dt, ds_cu_gdn g)
+{
+    const int t = blockIdx.x, key = g.n_kh * g.dk, value = g.n_vh * g.dv, channels = 2 * key + value;
+    float *q = prep + (int64_t)t * key, *k = prep + (int64_t)(g.n + t) * key,
+          *v = prep + (int64_t)2 * g.n * key + (int64_t)t * value;
+    float *gt = prep + (int64_t)g.n * (2 * key + value) + (int64_t)t * g.n_vh, *beta = gt + (int64_t)g.n * g.n_vh;
+
+    for (int c = threadIdx.x; c < channels; c += blockDim.x) {
+        float f = 0;
+        for (int j = 0; j < g.conv_k; j++)
+            f += conv_w[(int64_t)c * g.conv_k + j] * conv_in(hist, u, ldu, channels, g.conv_k, t - (g.conv_k - 1) + j, c);
+        f = siluf(f);
+        if (c < key) q[c] = f;
+        else if (c < 2 * key) k[c - key] = f;
+        else v[c - 2 * key] = f;
+    }
+    for (int h = threadIdx.x; h < g.n_vh; h += blockDim.x) {
+        const float x = bf16_bits(a[t * lda + h]) + ssm_dt[h];
+        gt[h] = ssm_a[h] * (x > 20.f ? x : log1pf(expf(x)));
+        beta[h] = sigmoidf(bf16_bits(b[t * ldb + h]));
+    }
+    __syncthreads();
+    const int lane = threadIdx.x % 32;
+    for (int h = threadIdx.x / 32; h < 2 * g.n_kh; h += blockDim.x / 32) {
+        float *x = h < g.n_kh ? q + h * g.dk : k + (h - g.n_kh) * g.dk;
+        float sum = 0;
+        for (int i = lane; i < g.dk; i += 32) sum += x[i] * x[i];
+        const float s = (h < g.n_kh ? rsqrtf((float)g.dk) : 1.f) / fmaxf(sqrtf(warp_sum(sum)), g.eps);
+        for (int i = lane; i < g.dk; i += 32) x[i] *= s;
+    }
+}
+
+__global__ void conv_tail_kernel(float *dst, const float *hist, const uint16_t *__restrict__ u, int64_t ldu, int n, int channels,
+                                  int conv_k)
+{
+    const int c = blockIdx.x * blockDim.x + threadIdx.x;
+    if (c >= channels) return;
+    for (int r = 0; r < conv_k - 1; r++) {               /* in place too: rising r reads only rows not yet written */
+        const int m = r + n - (conv_k - 1);
+        dst[(int64_t)r * channels + c] = conv_in(hist, u, ldu, channels, conv_k, m, c);
+    }
+}
+
+/* A warp owns 8 columns of one head's state: lane = 8 * quarter + column, and a quarter is every fourth
+ * group of 8 rows. The state stays in registers over the whole step. */
+__global__ void __launch_bounds__(128)
+    gdn_seq_kernel(float *__restrict__ o, float *__restrict__ S, const float *__restrict__ prep, ds_cu_gdn g,
+                                                      int t0, int t1)
+{
+    const int key = g.n_kh * g.dk, value = g.n_vh * g.dv, h = blockIdx.y, kh = h % g.n_kh, lane = threadIdx.x % 32,
+              part = lane / 8;
+    const int col = (blockIdx.x * 4 + threadIdx.x / 32) * 8 + lane % 8;
+    const bool live = col < g.dv;
+    const float *q = prep + kh * g.dk, *k = q + (int64_t)g.n * key, *v = prep + (int64_t)2 * g.n * key + (int64_t)h * g.dv + col;
+    const float *gt = prep + (int64_t)g.n * (2 * key + value) + h, *beta = gt + (int64_t)g.n * g.n_vh;
+    float *Sh = S + (int64_t)h * g.dk * g.dv + col;
+
+    float s[32];
+#pragma unroll
+    for (int i = 0; i < 32; i++) {
+        const int r = i / 8 * 32 + part * 8 + i % 8;
+        s[i] = live && r < g.dk ? Sh[(int64_t)r * g.dv] : 0.f;
+    }
+    for (int t = t0; t < t1; t++) {
+        const float decay = expf(gt[(int64_t)t * g.n_vh]), bt = beta[(int64_t)t * g.n_vh];
+        const float vt = live ? v[(int64_t)t * value] : 0.f;
+        float kr[32], m = 0, out = 0;
+#pragma unroll
+        for (int i = 0; i < 32; i++) {
+            const int r = i / 8 * 32 + part * 8 + i % 8;
+            kr[i] = r < g.dk ? k[(int64_t)t * key + r] : 0.f;
+            s[i] *= decay;
+            m += s[i] * kr[i];
+        }
+        m += __shfl_xor_sync(~0u, m, 8);
+        m += __shfl_xor_sync(~0u, m, 16);
+        const float d = bt * (vt - m);
+#pragma unroll
+        for (int i = 0; i < 32; i++) {
+            const int r = i / 8 * 32 + part * 8 + i % 8;
+            s[i] += kr[i] * d;
+            out += s[i] * (r < g.dk ? q[(int64_t)t * key + r] : 0.f);
+        }
+        out += __shfl_xor_sync(~0u, out, 8);
+        out += __shfl_xor_sync(~0u, out, 16);
+        if (live && part == 0) o[(int64_t)t * value + (int64_t)h * g.dv + col] = out;
+    }
+#pragma unroll
+    for (int i = 0; i < 32; i++) {
+        const int r = i / 8 * 32 + part * 8 + i % 8;
+        if (live && r < g.dk) Sh[(int64_t)r * g.dv] = s[i];
+    }
+}
+
+extern "C" cudaError_t ds_cu_conv_tail(float *dst, const float *hist, const uint16_t *u, int64_t ldu, int n, int channels,
+                                       int conv_k, cudaStream_t s)
+{
+    conv_tail_kernel<<<(unsigned)(channels + 255) / 256, 256, 0, s>>>(dst, hist, u, ldu, n, channels, conv_k);
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t ds_cu_gdn_prep_seq(float *prep, const float *hist, const uint16_t *u, int64_t ldu, const uint16_t *a,
+                                          int64_t lda, const uint16_t *b, int64_t ldb, const float *conv_w, const float *ssm_a,
+                                          const float *ssm_dt, const struct ds_cu_gdn *g, cudaStream_t s)
+{
+    prep_seq_kernel<<<(unsigned)g->n, 512, 0, s>>>(prep, hist, u, ldu, a, lda, b, ldb, conv_w, ssm_a, ssm_dt, *g);
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t ds_cu_gdn_seq(float *o, float *S, const float *prep, const struct ds_cu_gdn *g, int t0, int t1,
+                                     cudaStream_t s)
+{
+    if (g->dk > 128) return cudaErrorInvalidValue;
+    gdn_seq_kernel<<<dim3((unsigned)(g->dv + 31) / 32, (unsigned)g->n_vh), 128, 0, s>>>(o, S, prep, *g, t0, t1);
+    return cudaGetLastError();
+}
