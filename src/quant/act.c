@@ -76,10 +76,7 @@ void ds_act_q8_k(struct ds_block_q8_k *b, const float *x, size_t n)
         int first = 0;
         while (magnitude(x[first]) != top) first++;
         float s = -127 / x[first];
-        for (int i = 0; i < DS_QKK; i++) {
-            int q = round_even(s * x[i]);
-            b->q[i] = (int8_t)(q < 127 ? q : 127);
-        }
+        for (int i = 0; i < DS_QKK; i++) b->q[i] = (int8_t)round_even(s * x[i]);     /* |s x| is 127 and a few ulp at most */
         for (int g = 0; g < 16; g++) {
             int sum = 0;
             for (int i = 0; i < 16; i++) sum += b->q[16 * g + i];

@@ -2,8 +2,8 @@
  *
  * Q8_0, per 32:  d = max|x| / 127, q_i = round half away from zero of x_i / d with the unrounded d; d is
  * stored as f16.
- * Q8_K, per 256: mx = the first element of largest magnitude, s = -127 / mx, q_i = min(127, round half to
- * even of s x_i), d = 1 / s in f32 (negative when mx is positive), bsums[g] = sum of q[16g..16g+15].
+ * Q8_K, per 256: mx = the first element of largest magnitude, s = -127 / mx, q_i = round half to even
+ * of s x_i, d = 1 / s in f32 (negative when mx is positive), bsums[g] = sum of q[16g..16g+15].
  *
  * A block whose scale cannot be inverted in f32 becomes zero. A block with a NaN or an infinity gets
  * d = NaN and q = 0, so that the fault shows in every product. n is a multiple of the block. */

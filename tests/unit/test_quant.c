@@ -224,12 +224,12 @@ static double round_trip(const struct ds_type *t, const float *x, float *y, int 
     return relative_error(y, x, n);
 }
 
-/* Relative rms error on normal weights. The limits lie a tenth above what a careful encoder reaches. */
+/* Relative rms error on normal weights. Limits just above what these encoders reach; ggml's come to the same within half a percent. */
 static void encode_error(void)
 {
     static const struct { enum ds_type_id id; double limit; } cases[] = {
-        { DS_T_F32, 0 }, { DS_T_F16, 2.5e-4 }, { DS_T_BF16, 2e-3 }, { DS_T_Q8_0, 0.0055 }, { DS_T_Q4_0, 0.097 }, { DS_T_Q4_K, 0.076 },
-        { DS_T_Q6_K, 0.0185 },
+        { DS_T_F32, 0 }, { DS_T_F16, 2.5e-4 }, { DS_T_BF16, 2e-3 }, { DS_T_Q8_0, 0.0055 }, { DS_T_Q4_0, 0.097 }, { DS_T_Q4_K, 0.0715 },
+        { DS_T_Q6_K, 0.0178 },
     };
     float *x = malloc(N_ENC * sizeof *x), *y = malloc(N_ENC * sizeof *y);
     REQUIRE(x && y);
@@ -332,9 +332,12 @@ static void random_statistics(void)
         double dot = 0;
         for (int e = 0; e < N; e++) dot += (double)y[e] * z[e];
         CHECK_MSG(fabs(dot) < 0.006 * N * sds[2] * sds[2], "%s: neighbouring seeds correlate", t->name);
-        dot = 0;
-        for (int e = 0; e + t->block < N; e++) dot += (double)y[e] * y[e + t->block];
-        CHECK_MSG(fabs(dot) < 0.006 * N * sds[2] * sds[2], "%s: neighbouring blocks correlate", t->name);
+        const int lags[] = { 1, 16, 32, 128, t->block };
+        for (int k = 0; k < 5; k++) {
+            dot = 0;
+            for (int e = 0; e + lags[k] < N; e++) dot += (double)y[e] * y[e + lags[k]];
+            CHECK_MSG(fabs(dot) < 0.006 * N * sds[2] * sds[2], "%s: elements %d apart correlate", t->name, lags[k]);
+        }
         free(z);
         t->random(p + 1, 256, 0, 9);
         t->decode(y, p + 1, 256);
@@ -345,8 +348,7 @@ static void random_statistics(void)
     free(y);
 }
 
-/* Activation rounding must see weights like those of an encoded matrix: the error that the encoder makes on decoded
- * random blocks is no larger than on normal weights, and no block is constant. */
+/* No block is constant or far from the others. */
 static void random_blocks_are_ordinary(void)
 {
     float *y = malloc(N_ENC * sizeof *y);
@@ -365,6 +367,27 @@ static void random_blocks_are_ordinary(void)
         free(p);
     }
     free(y);
+}
+
+/* Where a format has signed scales, kernels meet both signs. */
+static void random_scales_have_both_signs(void)
+{
+    struct ds_block_q3_k q3;
+    struct ds_block_q6_k q6;
+    struct ds_block_iq4_xs xs;
+    struct ds_block_q4_0 q4[16];
+    int n3 = 0, n6 = 0, nx = 0, n4 = 0;
+    ds_types[DS_T_Q3_K].random(&q3, 256, 1, 3);
+    ds_types[DS_T_Q6_K].random(&q6, 256, 1, 3);
+    ds_types[DS_T_IQ4_XS].random(&xs, 256, 1, 3);
+    ds_types[DS_T_Q4_0].random(q4, 512, 1, 3);
+    for (int j = 0; j < 16; j++) {
+        n3 += ds_q3_scale(q3.scales, j) < 0;
+        n6 += q6.scales[j] < 0;
+        n4 += q4[j].d >> 15;
+        nx += j < 8 && ds_iq4_xs_scale(&xs, j) < 0;
+    }
+    CHECK(n3 > 0 && n3 < 16 && n6 > 0 && n6 < 16 && nx > 0 && nx < 8 && n4 > 0 && n4 < 16);
 }
 
 /* --- activations --- */
@@ -473,6 +496,7 @@ static const struct ds_test tests[] = {
     { "encode_extremes", encode_extremes },
     { "random_statistics", random_statistics },
     { "random_blocks_are_ordinary", random_blocks_are_ordinary },
+    { "random_scales_have_both_signs", random_scales_have_both_signs },
     { "act_q8_0_vector", act_q8_0_vector },
     { "act_q8_0_rounds_half_away", act_q8_0_rounds_half_away },
     { "act_q8_k_rules", act_q8_k_rules },

@@ -78,7 +78,10 @@ static void published_parameters(void)
         size_t n;
         uint64_t params = 0;
         REQUIRE(!ds_synth_list(&t, &n, g, &ds_types[DS_T_Q4_K], g->layers, DS_GEO_VOCAB, NULL));
-        for (size_t k = 0; k < n; k++) params += t[k].n;
+        for (size_t k = 0; k < n; k++) {
+            params += t[k].n;
+            if (strstr(t[k].name, "ssm_a") && t[k].n_dims == 1) CHECK(t[k].fill == DS_FILL_UNIFORM && t[k].a < t[k].b && t[k].b < 0);
+        }
         CHECK_MSG(params == models[i].params, "%s: %llu", names[i], (unsigned long long)params);
         CHECK(strcmp(g->name, "qwen3.6-27b") || n == 851);
         free(t);
@@ -254,9 +257,10 @@ static void vocabulary(void)
         REQUIRE(!ds_gguf_arr(g, "tokenizer.ggml.tokens", &tokens, &e) && !ds_gguf_arr(g, "tokenizer.ggml.token_type", &types, &e));
         REQUIRE(!ds_gguf_arr(g, "tokenizer.ggml.merges", &merges, &e) && !ds_gguf_u64(g, "tokenizer.ggml.eos_token_id", &eos, &e));
         CHECK(tokens.n == (uint64_t)sizes[k] && types.n == tokens.n);
-        struct ds_str end = ds_arr_str(&tokens, eos), space = ds_arr_str(&tokens, ' '), last = ds_arr_str(&tokens, 255);
+        struct ds_str end = ds_arr_str(&tokens, eos), space = ds_arr_str(&tokens, ' '), soft = ds_arr_str(&tokens, 0xad), last = ds_arr_str(&tokens, 255);
         CHECK(end.n == 10 && !memcmp(end.p, "<|im_end|>", 10) && ds_arr_int(&types, eos) == 3);
         CHECK(space.n == 2 && !memcmp(space.p, "\xc4\xa0", 2) && last.n == 2 && !memcmp(last.p, "\xc3\xbf", 2));
+        CHECK(soft.n == 2 && !memcmp(soft.p, "\xc5\x83", 2));               /* the last of the 68 bytes that move to U+0100 and on */
         for (uint64_t i = 0; i < tokens.n && tokens.n <= 4096; i++)
             for (uint64_t j = 0; j < i; j++) {
                 struct ds_str s = ds_arr_str(&tokens, i), t = ds_arr_str(&tokens, j);
@@ -316,7 +320,7 @@ static void refusals(void)
     refuse((struct ds_synth_spec){ .like = "qwen3.5-2b", .layers = -4 }, DS_EARG, "512");
     /* 1.1 TB of weights: refused with both numbers, unless this machine is a giant. */
     if (ds_mem_available() < (uint64_t)1 << 39)
-        refuse((struct ds_synth_spec){ .like = "qwen3.6-35b-a3b", .type = "f32", .layers = 300 }, DS_ENOMEM, "GiB");
+        refuse((struct ds_synth_spec){ .like = "qwen3.6-35b-a3b", .type = "f32", .layers = 300 }, DS_ENOMEM, "are available");
 }
 
 static const struct ds_test tests[] = {
