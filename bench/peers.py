@@ -4,9 +4,11 @@
     python3 bench/peers.py MODEL.gguf [--prefill 256,512,1024] [--decode 32] [--depth 256] [--threads N] [--reps 7]
 
 Needs the Python package llama-cpp-python, built for this machine (pip install llama-cpp-python). llama.cpp stays loaded in
-a process of its own that sleeps while deltascope runs; `deltascope bench` is started for each turn. In a turn either side does one
-untimed pass and then the timed one, so both are warm. The order within a pair alternates (AB BA AB ...). Ratios are of speed,
-deltascope / llama.cpp, above 1 means that deltascope is faster; their spread is that of the pairs. The record goes to
+a process of its own that sleeps while deltascope runs; `deltascope bench` is started for each turn and gives the token ids.
+In a turn either side warms up and then does one timed pass (llama.cpp: the whole pass, untimed; deltascope: what its bench does, a short
+one when the whole would take more than a second). The order within a pair alternates (AB BA AB ...). Ratios are of speed,
+deltascope / llama.cpp, above 1 means that deltascope is faster; their spread is that of the pairs. Processor time that other
+work took meanwhile is measured: a run with more than a few percent says that it is not to be quoted. The record goes to
 bench/results/NAME.json with everything that produced it.
 """
 import argparse
@@ -15,6 +17,7 @@ import datetime
 import json
 import os
 import pathlib
+import resource
 import statistics
 import subprocess
 import sys
@@ -137,7 +140,36 @@ class Deltascope:
         return self.bench("--prefill", str(len(ids)))["prefill"][0]["ms"][0]
 
     def decode(self, ids, depth, n):
-        return self.bench("--prefill", str(depth), "--depth", str(depth), "--decode", str(n))["decode"]["ms_per_token"]
+        return self.bench("--prefill", "1", "--depth", str(depth), "--decode", str(n))["decode"]["ms_per_token"]
+
+    def ids(self, n):                               # those that its bench runs on: seeded, the same for every length
+        return self.bench("--prefill", str(n), "--ids")["ids"]
+
+
+# --- other work on the machine ---------------------------------------------------------------------------------------------
+
+class OtherWork:
+    """Processor time that others used since the start, as a share of all processors; None where the system does not tell."""
+
+    def __init__(self):
+        self.start = self.busy()
+        self.since = time.monotonic()
+
+    @staticmethod
+    def busy():
+        try:
+            with open("/proc/stat") as f:
+                user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, f.readline().split()[1:9])
+        except (OSError, ValueError):
+            return None
+        return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+    def share(self):                                # after the children have ended: only then does the system count them as ours
+        if self.start is None:
+            return None
+        ours = sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+        wall = time.monotonic() - self.since
+        return max(0.0, (self.busy() - self.start - ours) / wall / os.cpu_count())
 
 
 # --- comparison ---------------------------------------------------------------------------------------------------------
@@ -196,14 +228,15 @@ def main():
     lengths = [int(v) for v in o.prefill.split(",") if v]
     window = max(lengths + [o.depth + o.decode + 8])
 
+    others = OtherWork()
     theirs = Llama(o.model, o.threads, o.ubatch, window)
     ours = Deltascope(o.bin, o.model, o.threads, o.ubatch, ["--isa", o.isa] if o.isa else [])
-    ids = [(1000003 * (i + 1) // 7) % min(theirs.about["vocab"], 248000) for i in range(window)]
+    ids = ours.ids(window)
     record = {
         "kind": "peers", "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "command": " ".join(["bench/peers.py"] + [pathlib.Path(a).name if os.path.exists(a) else a for a in sys.argv[1:]]),
-        "protocol": "one untimed and one timed pass per turn, turns alternate AB BA, first pair dropped, medians",
-        "threads": o.threads, "ubatch": o.ubatch, "reps": o.reps, "load_before": os.getloadavg(),
+        "protocol": "warm-up and one timed pass per turn, turns alternate AB BA, first pair dropped, medians",
+        "threads": o.threads, "ubatch": o.ubatch, "reps": o.reps,
         "prefill": [], "decode": None,
     }
     print("| ms             | deltascope                   | llama.cpp                    | speed ratio (pairs) |")
@@ -218,13 +251,17 @@ def main():
         record["decode"] = row
         show(f"decode @{o.depth}", row)
     theirs.close()
-    record["load_after"] = os.getloadavg()
+    share = others.share()
+    record["other_work_share"] = None if share is None else round(share, 3)
     record["deltascope"] = ours.about
     record["llama_cpp"] = {"package": "llama-cpp-python", **theirs.about}
     name = o.name or f"peers-{pathlib.Path(o.model).stem}-t{o.threads}"
     out = ROOT / "bench" / "results" / (name + ".json")
     out.parent.mkdir(exist_ok=True)
     out.write_text(json.dumps(record, indent=1) + "\n")
+    if share is None or share > 0.05:
+        print(f"\nOther work used {'an unknown share' if share is None else f'{share:.0%}'} of the processors meanwhile. Threads that wait for each other suffer"
+              "\nmost from it, and llama.cpp's spin: do not quote this run.")
     print(f"\nwritten: {out.relative_to(ROOT)}")
 
 

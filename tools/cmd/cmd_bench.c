@@ -12,6 +12,7 @@ int ds_cmd_bench(int argc, char **argv)
         { "--reps", NULL, DS_OPT_INT, &s.reps, "R", 1, 1000, "repetitions; the median is reported (default: 5)" },
         { "--cold", NULL, DS_OPT_FLAG, &s.cold, NULL, 0, 0, "no warm-up: a fresh engine for every repetition" },
         { "--json", NULL, DS_OPT_FLAG, &s.json, NULL, 0, 0, "JSON on stdout, nothing else" },
+        { "--ids", NULL, DS_OPT_FLAG, &s.ids, NULL, 0, 0, "with --json: the token ids too, for running another engine on them" },
     };
     struct ds_cli cli = {
         .prog = s.prog,

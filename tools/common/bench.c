@@ -279,6 +279,11 @@ static void write_json(struct ds_bytes *out, const struct bench *b)
     for (int i = 0; i < b->n_cells; i++) json_cell(&j, b, &b->cells[i]);
     ds_jo_arr_end(&j);
     json_decode(&j, b);
+    if (b->s->ids) {
+        ds_jm_arr(&j, "ids");
+        for (int i = 0; i < b->rig.n_ids; i++) ds_jo_int(&j, b->rig.ids[i]);
+        ds_jo_arr_end(&j);
+    }
     ds_jo_obj_end(&j);
     ds_bytes_puts(out, "\n");
 }

@@ -14,6 +14,7 @@ struct ds_bench_spec {
     int decode, decode_reps;        /* steps (0: no decode) */
     bool cold;                      /* no warm-up: every repetition is the first prefill of a fresh engine */
     bool json;
+    bool ids;                       /* the record holds the token ids */
 };
 int ds_bench_run(const struct ds_bench_spec *s);     /* exit code */
 
