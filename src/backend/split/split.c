@@ -371,7 +371,8 @@ static const struct ds_ops split_ops = {
     .weight_new = weight_new, .weight_free = weight_free, .weight_extra_bytes = weight_extra_bytes, .kernel_name = kernel_name,
     .begin = begin, .end = end, .stamp = stamp, .stamp_ns = stamp_ns, .drain = drain,
     .embed = embed, .rms_norm = rms_norm, .matmul = matmul, .matmul_experts = matmul_experts,
-    .gdn_prep = gdn_prep, .gdn = gdn, .conv_tail = conv_tail, .copy = copy, .gated_norm = gated_norm, .qk_norm = qk_norm, .rope_store = rope_store, .attn = attn,
+    .gdn_prep = gdn_prep, .gdn = gdn, .conv_tail = conv_tail, .copy = copy, .gated_norm = gated_norm, .qk_norm = qk_norm, .rope_store = rope_store,
+    .attn = attn,
     .swiglu = swiglu, .moe_route = moe_route, .moe_combine = moe_combine, .copy_cols = copy_cols,
 };
 
