@@ -3,7 +3,11 @@
 #include <immintrin.h>
 
 #define INLINE static inline __attribute__((always_inline))
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
 #define UNROLL _Pragma("GCC unroll 16")
+#endif
 
 #if VECTOR_BITS == 512
 #define VI __m512i
