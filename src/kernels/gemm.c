@@ -9,6 +9,9 @@ void ds_gemm_kernels_init(struct ds_gemm_kernels *g, unsigned isa)
     *g = (struct ds_gemm_kernels){ .isa = isa };
     ds_gemm_ref(g);
 #if defined(__x86_64__) || defined(__i386__)
+    if (isa & DS_CPU_AVX2) ds_gemm_avx2(g);
+    if (isa & DS_CPU_AVX512) ds_gemm_avx512(g);
+    if (isa & DS_CPU_AVXVNNI) ds_gemm_avxvnni(g);
     if (isa & DS_CPU_AVX512VNNI) ds_gemm_avx512vnni(g);
 #endif
 }

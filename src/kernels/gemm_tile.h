@@ -5,7 +5,7 @@
  * wait in `acc` (f32, L2) for the next stretch. So weights are unpacked once per call, stay in L1
  * while they are used, and activations stream past them.
  *
- *     panel   q      [k/4][ROWS][4]   integers (bytes; flipped to unsigned where the kernels want it)
+ *     panel   q      [k/4][ROWS][4]   integers as bytes, plus the bias that the kernel wants; or [k/2][ROWS][2] as int16
  *             scale  [k/group][ROWS]  min [k/chunk][ROWS]  m [k/mgroup/2][ROWS][2]
  *     acc     [tile][TOKS][ROWS]
  *
@@ -17,13 +17,13 @@
  *     F32     x [k][w]
  *
  * For one (token, row) the order of operations depends on nothing but k. Included by one file per
- * instruction set, which has defined ROWS, TOKS, FLIP and the kernels' names before. */
+ * instruction set, which has defined ROWS, TOKS and HAS_WIDE before and the functions declared here after. */
 #include "kernels/gemm_unpack.h"
 #include "kernels/gemm_variants.h"
 
 #include <math.h>
 
-enum { KC = 1024, KC_F32 = 256, MAX_TOKENS = 512 / TOKS * TOKS + TOKS };
+enum { KC = 1024, KC_F32 = 256, MAX_TOKENS = (511 / TOKS + 1) * TOKS };
 
 static inline int min_int(int a, int b) { return a < b ? a : b; }
 static inline size_t pad64(size_t n) { return (n + 63) & ~(size_t)63; }
@@ -190,12 +190,14 @@ struct panel {
     float *scale, *min;
     int16_t *m;
     int8_t *rows;              /* [ROWS][256] linear integers on their way into q */
+    int16_t *x;                /* a tile's integers as int16, for kernels that want them so */
     float *acc;
 };
 
 enum {
-    PANEL_Q = KC * ROWS > KC_F32 * ROWS * 4 ? KC * ROWS : KC_F32 * ROWS * 4, PANEL_SCALE = KC / 16 * ROWS * 4,
-    PANEL_MIN = KC / 32 * ROWS * 4, PANEL_M = KC / 16 * ROWS * 2, PANEL_ROWS = ROWS * 256, PANEL_ACC = MAX_TOKENS * ROWS * 4
+    PANEL_Q = KC * ROWS * (1 + HAS_WIDE) > KC_F32 * ROWS * 4 ? KC * ROWS * (1 + HAS_WIDE) : KC_F32 * ROWS * 4, PANEL_SCALE = KC / 16 * ROWS * 4,
+    PANEL_MIN = KC / 32 * ROWS * 4, PANEL_M = KC / 16 * ROWS * 2, PANEL_ROWS = ROWS * 256, PANEL_X = HAS_WIDE * KC * TOKS * 2,
+    PANEL_ACC = MAX_TOKENS * ROWS * 4
 };
 
 static struct panel panel_at(void *scratch)
@@ -207,24 +209,36 @@ static struct panel panel_at(void *scratch)
     o.min = (float *)(p += PANEL_SCALE);
     o.m = (int16_t *)(p += PANEL_MIN);
     o.rows = (int8_t *)(p += PANEL_M);
-    o.acc = (float *)(p += PANEL_ROWS);
+    o.x = (int16_t *)(p += PANEL_ROWS);
+    o.acc = (float *)(p += PANEL_X);
     return o;
 }
 
 static size_t scratch_bytes(const struct ds_gemm_kernels *g, const struct ds_type *t, int k)
 {
     (void)g, (void)t, (void)k;
-    return PANEL_Q + PANEL_SCALE + PANEL_MIN + PANEL_M + PANEL_ROWS + PANEL_ACC;
+    return PANEL_Q + PANEL_SCALE + PANEL_MIN + PANEL_M + PANEL_ROWS + PANEL_X + PANEL_ACC;
 }
 
-/* q[j][row][4] <- rows[row][4j..4j+3] for 32 elements of ROWS rows that lie 256 apart; flip: xor 0x80. */
-static void transpose_32(uint8_t *q, const int8_t *rows, bool flip);
+/* How the kernels of an instruction set want the integers of a type. */
+struct dot_kind {
+    bool wide;                 /* as int16 */
+    int bias;                  /* added to make bytes unsigned: a power of two, or 0 for types that are */
+    int groups;                /* groups of four whose products a kernel may add in 16 bits */
+};
+static inline struct dot_kind kind_of(enum ds_type_id id);
+
+/* q[j][row][4] <- rows[row][4j..4j+3] + bias for 32 elements of ROWS rows that lie 256 apart. */
+static inline void transpose_32(uint8_t *q, const int8_t *rows, int bias);
+/* q[j][row][2] <- rows[row][2j..2j+1] as int16. */
+static inline void transpose_32_wide(int16_t *q, const int8_t *rows);
 
 /* Unpacks len elements of `rows` rows that lie `stride` bytes apart. */
 static inline __attribute__((always_inline)) void unpack_panel(enum ds_type_id id, const struct panel *p, const char *src, size_t stride, int rows,
                                                                int len)
 {
     const struct ds_gemm_form f = ds_gemm_form_of(id);
+    const struct dot_kind kind = kind_of(id);
     const size_t bytes = ds_types[id].bytes;
     for (int i = 0; i < len; i += f.chunk, src += bytes) {
         for (int r = 0; r < rows; r++) {
@@ -233,7 +247,10 @@ static inline __attribute__((always_inline)) void unpack_panel(enum ds_type_id i
             if (f.chunk == 32) ds_unpack_32(id, &c, src + stride * (size_t)r);
             else ds_unpack_256(id, &c, src + stride * (size_t)r);
         }
-        for (int j = 0; j < f.chunk; j += 32) transpose_32(p->q + (i + j) * ROWS, p->rows + j, FLIP && !f.nonneg);
+        for (int j = 0; j < f.chunk; j += 32) {
+            if (kind.wide) transpose_32_wide((int16_t *)p->q + (i + j) * ROWS, p->rows + j);
+            else transpose_32(p->q + (i + j) * ROWS, p->rows + j, kind.bias);
+        }
     }
 }
 

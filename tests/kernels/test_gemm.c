@@ -82,6 +82,40 @@ static void fill_weights(const struct ds_type *t, void *w, size_t n, uint64_t se
     free(v);
 }
 
+/* The products of p's weights and rounded activations. */
+static void problem_truth(struct problem *p, enum ds_act_fmt f)
+{
+    float *w = malloc(sizeof(float) * (size_t)p->k);
+    double *x = malloc(sizeof(double) * (size_t)p->k);
+    for (int t = 0; t < p->n; t++) {
+        round_activations(x, p->x + (size_t)t * (size_t)p->k, f, p->k);
+        for (int r = 0; r < p->rows; r++) {
+            p->type->decode(w, p->w + ds_type_row_bytes(p->type, (size_t)p->k) * (size_t)r, (size_t)p->k);
+            double s = 0, a = 0;
+            for (int i = 0; i < p->k; i++) s += w[i] * x[i], a += fabs(w[i] * x[i]);
+            p->truth[t * p->rows + r] = s;
+            p->size[t * p->rows + r] = a;
+        }
+    }
+    free(w);
+    free(x);
+}
+
+/* Overwrites all bytes of the blocks but the f16 scales with v, or with random bytes for v < 0. */
+static void problem_patterns(struct problem *p, int v, struct ds_rng *rng)
+{
+    static const struct { const char *type; int from, to; } keep[] = {     /* bytes of d and m */
+        { "q8_0", 0, 2 }, { "q4_0", 0, 2 }, { "q4_1", 0, 4 }, { "q5_0", 0, 2 }, { "q5_1", 0, 4 }, { "q2_k", 80, 84 }, { "q3_k", 108, 110 },
+        { "q4_k", 0, 4 }, { "q5_k", 0, 4 }, { "q6_k", 208, 210 }, { "iq4_nl", 0, 2 }, { "iq4_xs", 0, 2 }, { "mxfp4", 0, 1 },
+    };
+    size_t n = ds_type_row_bytes(p->type, (size_t)p->k) * (size_t)p->rows;
+    for (size_t j = 0; j < sizeof keep / sizeof *keep; j++)
+        for (size_t i = 0; !strcmp(keep[j].type, p->type->name) && i < n; i++) {
+            int at = (int)(i % p->type->bytes);
+            if (at < keep[j].from || at >= keep[j].to) p->w[i] = (unsigned char)(v < 0 ? (int)(ds_rng_u64(rng) >> 56) : v);
+        }
+}
+
 static void problem_new(struct problem *p, const struct ds_type *type, int n, int rows, int k, enum input in, enum ds_act_fmt f, uint64_t seed)
 {
     struct ds_rng rng;
@@ -95,20 +129,7 @@ static void problem_new(struct problem *p, const struct ds_type *type, int n, in
     p->size = malloc(sizeof(double) * (size_t)n * (size_t)rows);
     fill_weights(type, p->w, (size_t)rows * (size_t)k, seed);
     fill_activations(p->x, n, k, in, &rng);
-    float *w = malloc(sizeof(float) * (size_t)k);
-    double *x = malloc(sizeof(double) * (size_t)k);
-    for (int t = 0; t < n; t++) {
-        round_activations(x, p->x + (size_t)t * (size_t)k, f, k);
-        for (int r = 0; r < rows; r++) {
-            type->decode(w, p->w + rb * (size_t)r, (size_t)k);
-            double s = 0, a = 0;
-            for (int i = 0; i < k; i++) s += w[i] * x[i], a += fabs(w[i] * x[i]);
-            p->truth[t * rows + r] = s;
-            p->size[t * rows + r] = a;
-        }
-    }
-    free(w);
-    free(x);
+    problem_truth(p, f);
 }
 
 /* Runs the product in blocks of `rstep` rows and `tstep` tokens into y [n][rows + 3]. */
@@ -224,6 +245,33 @@ static void inputs(const struct ds_gemm_kernels *g, const char *level, const str
 }
 static void test_inputs(void) { each_type_and_level(inputs); }
 
+/* Every bit pattern of the integers, the largest products next to each other. Bytes that hold scales keep them. */
+static void patterns(const struct ds_gemm_kernels *g, const char *level, const struct ds_type *type)
+{
+    static const int bytes[] = { 0x00, 0x7f, 0x80, 0xff, 0x88, 0x77, -1 };
+    enum { N = 4, ROWS = 7 };
+    for (int i = 0; i < 7; i++) {
+        struct problem p;
+        struct ds_rng rng;
+        ds_rng_seed(&rng, (uint64_t)i);
+        problem_new(&p, type, N, ROWS, k_of(type, 2), RANDOM, g->act_fmt(g, type, N, false), 5);
+        problem_patterns(&p, bytes[i], &rng);
+        for (int j = 0; j < N * p.k; j++) p.x[j] = (j / 64 + j / p.k) % 3 == 0 ? -1.0f : (j / 32) % 2 ? 1.0f : ds_rng_normal(&rng);
+        problem_truth(&p, g->act_fmt(g, type, N, false));
+        float *y = output_new(&p, 0);
+        run(g, &p, y, false, false, ROWS, N);
+        double e = worst(&p, y, 0);
+        CHECK_MSG(e <= limit, "%s %s pattern %d: error %.2e", type->name, level, i, e);
+        p.n = 1;
+        run(g, &p, y, false, true, ROWS, 1);
+        e = worst(&p, y, 0);
+        CHECK_MSG(e <= limit, "%s %s pattern %d gemv: error %.2e", type->name, level, i, e);
+        free(y);
+        problem_free(&p);
+    }
+}
+static void test_patterns(void) { each_type_and_level(patterns); }
+
 /* One token's numbers do not depend on its neighbours, nor does a gathered row on its place. */
 static void neighbours(const struct ds_gemm_kernels *g, const char *level, const struct ds_type *type)
 {
@@ -273,6 +321,7 @@ static void test_not_finite(void) { each_type_and_level(not_finite); }
 static const struct ds_test tests[] = {
     { "gemm_shapes", test_shapes },
     { "gemm_inputs", test_inputs },
+    { "gemm_patterns", test_patterns },
     { "gemm_neighbours", test_neighbours },
     { "gemm_not_finite", test_not_finite },
 };

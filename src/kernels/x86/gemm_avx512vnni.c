@@ -1,27 +1,16 @@
-/* Integer products with AVX-512 VNNI: panels of 32 rows, tiles of 6 tokens. */
+/* Weight products with AVX-512 VNNI. */
 #define VECTOR_BITS 512
-enum { ROWS = 32, TOKS = 6, LANES = 16, FLIP = 1 };
+#define ROWS 32
+#define TOKS 6
+#define HAS_WIDE 0
 #include "kernels/gemm_tile.h"
-
 #include "kernels/x86/gemm_vec.h"
+#include "kernels/x86/gemm_shuffle_512.h"
+#include "kernels/x86/gemm_fma.h"
 #define V_DPBUSD(s, u, i) _mm512_dpbusd_epi32(s, u, i)
 #define V_DPWSSD(s, a, b) _mm512_dpwssd_epi32(s, a, b)
-#include "kernels/x86/gemm_transpose_avx512.h"
-#include "kernels/x86/gemm_fma.h"
 #include "kernels/x86/gemm_vnni.h"
-
-/* vpdpbusd wants unsigned weights: the top bit is flipped and -128 * sum of x added. */
-INLINE __m256i dot_32(__m256i w, const char *x, const char *start, bool nonneg)
-{
-    __m256i s = nonneg ? _mm256_setzero_si256() : _mm256_zextsi128_si256(_mm_cvtsi32_si128(load_i(start)));
-    return _mm256_dpbusd_epi32(s, nonneg ? w : _mm256_xor_si256(w, _mm256_set1_epi8((char)0x80)), _mm256_loadu_si256((const __m256i *)(const void *)x));
-}
-INLINE __m256i dot_2x16(__m256i w, const char *x, const char *start)
-{
-    __m256i s = _mm256_zextsi128_si256(_mm_loadl_epi64((const __m128i *)(const void *)start));
-    s = _mm256_permutevar8x32_epi32(s, _mm256_setr_epi32(0, 7, 7, 7, 1, 7, 7, 7));
-    return _mm256_dpbusd_epi32(s, _mm256_xor_si256(w, _mm256_set1_epi8((char)0x80)), _mm256_loadu_si256((const __m256i *)(const void *)x));
-}
+#define DPBUSD_256(s, u, i) _mm256_dpbusd_epi32(s, u, i)
 #include "kernels/x86/gemv_256.h"
 
 static const char *name(const struct ds_gemm_kernels *g, const struct ds_type *t, int n, bool decode)

@@ -1,5 +1,5 @@
 /* Vectors of one width for the inner kernels: names for the few operations that they need, so that a
- * kernel is written once. The including file has set LANES (of 32 bits) and ROWS. */
+ * kernel is written once. The including file has set VECTOR_BITS and ROWS. */
 #include <immintrin.h>
 
 #define INLINE static inline __attribute__((always_inline))
@@ -30,7 +30,7 @@
 #define V_MUL(a, b) V(mul_ps)(a, b)
 #define V_FMA(a, b, c) V(fmadd_ps)(a, b, c)
 
-enum { RV = ROWS / LANES };            /* vectors of rows in a panel */
+enum { LANES = VECTOR_BITS / 32, RV = ROWS / LANES };      /* 32-bit lanes; vectors of rows in a panel */
 
 INLINE float load_f(const char *p)
 {
@@ -59,4 +59,4 @@ INLINE VF bcast_f(const char *p) { return V(set1_ps)(load_f(p)); }
 #define WIDTHS(name, ...) \
     WIDTH(name, 1, __VA_ARGS__) WIDTH(name, 2, __VA_ARGS__) WIDTH(name, 3, __VA_ARGS__) \
     WIDTH(name, 4, __VA_ARGS__) WIDTH(name, 5, __VA_ARGS__) WIDTH(name, 6, __VA_ARGS__) \
-    static kernel_fn *const name[6] = { name##_1, name##_2, name##_3, name##_4, name##_5, name##_6 };
+    static kernel_fn *const name[TOKS] = { name##_1, name##_2, name##_3, name##_4, name##_5, name##_6 };

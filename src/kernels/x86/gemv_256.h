@@ -2,10 +2,12 @@
  * read once, in order, with a prefetch ahead; everything else stays in registers and L1. 256-bit
  * vectors suffice, memory is what bounds it.
  *
- * Included after gemm_tile.h (its packed layout for a single token is linear) by a file that has
- * defined dot_32: eight 32-bit lanes whose sum is the dot product of 32 weights and activations;
- * `start` points at -128 times the sum of those activations for kernels that flip weights to unsigned,
- * in lane 0 (dot_32) or, per half, in lanes 0 and 4 (dot_2x16). */
+ * Signed weights give their sign to the activation: |w| <= 128 is the unsigned side that vpdpbusd and
+ * vpmaddubsw want, and two products stay below 2^15. (A bias of 128 as in the tiles would leave large
+ * lane sums that cancel only in f32.)
+ *
+ * Included after gemm_tile.h, whose packed layout for a single token is linear; DPBUSD_256 is defined
+ * where the instruction exists. */
 
 enum { PREFETCH_AHEAD = 3072 };        /* bytes: some 100 ns at 25 GB/s */
 
@@ -14,6 +16,21 @@ INLINE float sum_8(__m256 v)
     __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
     s = _mm_add_ps(s, _mm_movehl_ps(s, s));
     return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+}
+
+/* Eight 32-bit lanes whose sum is the dot product of 32 weights and activations; lanes 0-3 of the first sixteen. */
+INLINE __m256i dot_32(const int8_t *weights, const char *x, bool nonneg)
+{
+    __m256i w = _mm256_load_si256((const __m256i *)(const void *)weights), a = _mm256_loadu_si256((const __m256i *)(const void *)x);
+    if (!nonneg) {
+        a = _mm256_sign_epi8(a, w);
+        w = _mm256_abs_epi8(w);
+    }
+#if defined(DPBUSD_256)
+    return DPBUSD_256(_mm256_setzero_si256(), w, a);
+#else
+    return _mm256_madd_epi16(_mm256_maddubs_epi16(w, a), _mm256_set1_epi16(1));
+#endif
 }
 
 INLINE void prefetch(const char *p, int bytes)
@@ -34,7 +51,7 @@ INLINE float row_q8_0(enum ds_type_id id, const char *w, const char *x, int k)
         struct ds_chunk c = { q, &scale, &min, NULL, 1 };
         ds_unpack_32(id, &c, w);
         if (b % 4 == 0) prefetch(w, 4 * bytes);
-        __m256i s = dot_32(_mm256_load_si256((const __m256i *)q), x, x + 36, f.nonneg);
+        __m256i s = dot_32(q, x, f.nonneg);
         float d = load_f(x + 32);
         acc[b & 1] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(s), _mm256_set1_ps(scale * d), acc[b & 1]);
         if (f.min) mins += min * (d * (-1.0f / 128) * (float)load_i(x + 36));
@@ -42,12 +59,19 @@ INLINE float row_q8_0(enum ds_type_id id, const char *w, const char *x, int k)
     return sum_8(_mm256_add_ps(acc[0], acc[1])) + mins;
 }
 
+/* scale[0] in lanes 0-3, scale[1] in lanes 4-7. */
+INLINE __m256 two_scales(const float *scale)
+{
+    double two;
+    memcpy(&two, scale, 8);
+    return _mm256_permutevar8x32_ps(_mm256_castpd_ps(_mm256_set1_pd(two)), _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1));
+}
+
 /* 256-element blocks. */
 INLINE float row_q8_k(enum ds_type_id id, const char *w, const char *x, int k)
 {
     const struct ds_gemm_form f = ds_gemm_form_of(id);
     const int bytes = ds_types[id].bytes;
-    const __m256i halves = _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1);
     __m256 acc = _mm256_setzero_ps();
     for (int b = 0; b < k / 256; b++, w += bytes, x += Q8_K_BYTES) {
         _Alignas(32) int8_t q[256];
@@ -59,15 +83,9 @@ INLINE float row_q8_k(enum ds_type_id id, const char *w, const char *x, int k)
         __m256 y[2] = { _mm256_setzero_ps(), _mm256_setzero_ps() };
         __m256i whole = _mm256_setzero_si256();
         for (int j = 0; j < 8; j++) {
-            __m256i v = _mm256_load_si256((const __m256i *)(q + 32 * j));
-            if (f.group == 16) {
-                double two;
-                memcpy(&two, scale + 2 * j, 8);
-                __m256 sc = _mm256_permutevar8x32_ps(_mm256_castpd_ps(_mm256_set1_pd(two)), halves);
-                y[j & 1] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot_2x16(v, x + 32 * j, x + K_S16 + 8 * j)), sc, y[j & 1]);
-            } else if (f.group == 32)
-                y[j & 1] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot_32(v, x + 32 * j, x + K_S32 + 4 * j, f.nonneg)), _mm256_set1_ps(scale[j]), y[j & 1]);
-            else whole = _mm256_add_epi32(whole, dot_32(v, x + 32 * j, x + K_S32 + 4 * j, f.nonneg));
+            __m256i s = dot_32(q + 32 * j, x + 32 * j, f.nonneg);
+            if (f.group == 256) whole = _mm256_add_epi32(whole, s);
+            else y[j & 1] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(s), f.group == 32 ? _mm256_set1_ps(scale[j]) : two_scales(scale + 2 * j), y[j & 1]);
         }
         if (f.group == 256) y[0] = _mm256_mul_ps(_mm256_cvtepi32_ps(whole), _mm256_set1_ps(scale[0]));
         if (f.mgroup == 16) {

@@ -1,0 +1,31 @@
+/* Weight products with AVX2 and FMA. */
+#define VECTOR_BITS 256
+#define ROWS 16
+#define TOKS 6
+#define HAS_WIDE 1
+#include "kernels/gemm_tile.h"
+#include "kernels/x86/gemm_vec.h"
+#include "kernels/x86/gemm_shuffle_256.h"
+#include "kernels/x86/gemm_fma.h"
+#include "kernels/x86/gemm_madd.h"
+#include "kernels/x86/gemv_256.h"
+
+static const char *name(const struct ds_gemm_kernels *g, const struct ds_type *t, int n, bool decode)
+{
+    static const char *const names[DS_T_COUNT] = DS_KERNEL_NAMES("avx2 16x6");
+    (void)g, (void)n, (void)decode;
+    return names[ds_type_id(t)];
+}
+
+void ds_gemm_avx2(struct ds_gemm_kernels *g)
+{
+    g->row_step = ROWS;
+    g->tok_step = TOKS;
+    g->act_fmt = act_fmt;
+    g->act_bytes = act_bytes;
+    g->act_pack = act_pack;
+    g->scratch_bytes = scratch_bytes;
+    g->gemm = gemm;
+    g->gemv = gemv;
+    g->name = name;
+}
