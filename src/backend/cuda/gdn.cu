@@ -9,40 +9,38 @@ static __device__ __forceinline__ float conv_in(const float *hist, const uint16_
     return m < 0 ? hist[(int64_t)(conv_k - 1 + m) * channels + c] : bf16_bits(u[m * ldu + c]);
 }
 
-/* One block per token. */
+/* A block per (token, head): query heads, then key heads, then value heads, which bring their gates. */
 __global__ void prep_seq_kernel(float *__restrict__ prep, const float *__restrict__ hist, const uint16_t *__restrict__ u,
                                 int64_t ldu, const uint16_t *__restrict__ a, int64_t lda, const uint16_t *__restrict__ b,
                                 int64_t ldb, const float *__restrict__ conv_w, const float *__restrict__ ssm_a,
                                 const float *__restrict__ ssm_dt, ds_cu_gdn g)
 {
-    const int t = blockIdx.x, key = g.n_kh * g.dk, value = g.n_vh * g.dv, channels = 2 * key + value;
-    float *q = prep + (int64_t)t * key, *k = prep + (int64_t)(g.n + t) * key,
-          *v = prep + (int64_t)2 * g.n * key + (int64_t)t * value;
-    float *gt = prep + (int64_t)g.n * (2 * key + value) + (int64_t)t * g.n_vh, *beta = gt + (int64_t)g.n * g.n_vh;
-
-    for (int c = threadIdx.x; c < channels; c += blockDim.x) {
-        float f = 0;
+    __shared__ float red[32];
+    const int t = blockIdx.y, part = blockIdx.x, key = g.n_kh * g.dk, value = g.n_vh * g.dv, channels = 2 * key + value,
+              i = threadIdx.x;
+    const bool is_value = part >= 2 * g.n_kh;
+    const int h = is_value ? part - 2 * g.n_kh : part, dim = is_value ? g.dv : g.dk,
+              c = is_value ? 2 * key + h * g.dv + i : h * g.dk + i;
+    float f = 0;
+    if (i < dim) {
         for (int j = 0; j < g.conv_k; j++)
             f += conv_w[(int64_t)c * g.conv_k + j] * conv_in(hist, u, ldu, channels, g.conv_k, t - (g.conv_k - 1) + j, c);
         f = siluf(f);
-        if (c < key) q[c] = f;
-        else if (c < 2 * key) k[c - key] = f;
-        else v[c - 2 * key] = f;
     }
-    for (int h = threadIdx.x; h < g.n_vh; h += blockDim.x) {
+    if (is_value) {
+        float *v = prep + (int64_t)2 * g.n * key + (int64_t)t * value,
+              *gt = prep + (int64_t)g.n * (2 * key + value) + (int64_t)t * g.n_vh;
+        if (i < dim) v[h * g.dv + i] = f;
+        if (i) return;
         const float x = bf16_bits(a[t * lda + h]) + ssm_dt[h];
         gt[h] = ssm_a[h] * (x > 20.f ? x : log1pf(expf(x)));
-        beta[h] = sigmoidf(bf16_bits(b[t * ldb + h]));
+        gt[(int64_t)g.n * g.n_vh + h] = sigmoidf(bf16_bits(b[t * ldb + h]));
+        return;
     }
-    __syncthreads();
-    const int lane = threadIdx.x % 32;
-    for (int h = threadIdx.x / 32; h < 2 * g.n_kh; h += blockDim.x / 32) {
-        float *x = h < g.n_kh ? q + h * g.dk : k + (h - g.n_kh) * g.dk;
-        float sum = 0;
-        for (int i = lane; i < g.dk; i += 32) sum += x[i] * x[i];
-        const float s = (h < g.n_kh ? rsqrtf((float)g.dk) : 1.f) / fmaxf(sqrtf(warp_sum(sum)), g.eps);
-        for (int i = lane; i < g.dk; i += 32) x[i] *= s;
-    }
+    const bool is_q = h < g.n_kh;
+    const float s = (is_q ? rsqrtf((float)g.dk) : 1.f) / fmaxf(sqrtf(block_sum(f * f, red)), g.eps);
+    float *x = prep + (is_q ? (int64_t)t * key + h * g.dk : (int64_t)(g.n + t) * key + (h - g.n_kh) * g.dk);
+    if (i < dim) x[i] = f * s;
 }
 
 __global__ void conv_tail_kernel(float *dst, const float *hist, const uint16_t *__restrict__ u, int64_t ldu, int n, int channels,
@@ -118,7 +116,9 @@ extern "C" cudaError_t ds_cu_gdn_prep_seq(float *prep, const float *hist, const 
                                           int64_t lda, const uint16_t *b, int64_t ldb, const float *conv_w, const float *ssm_a,
                                           const float *ssm_dt, const struct ds_cu_gdn *g, cudaStream_t s)
 {
-    prep_seq_kernel<<<(unsigned)g->n, 512, 0, s>>>(prep, hist, u, ldu, a, lda, b, ldb, conv_w, ssm_a, ssm_dt, *g);
+    const unsigned threads = (unsigned)((g->dk > g->dv ? g->dk : g->dv) + 31) / 32 * 32;
+    prep_seq_kernel<<<dim3((unsigned)(2 * g->n_kh + g->n_vh), (unsigned)g->n), threads, 0, s>>>(prep, hist, u, ldu, a, lda, b,
+                                                                                                ldb, conv_w, ssm_a, ssm_dt, *g);
     return cudaGetLastError();
 }
 

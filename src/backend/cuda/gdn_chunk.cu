@@ -21,7 +21,7 @@ enum {
     KQ_TILE = 4 * HALF_TILE,
     V_TILE = 2 * HALF_TILE,
     TP_TILE = 2 * HALF_TILE,
-    E_TILE = 2 * C * 4
+    E_TILE = 4 * C * 4
 };
 
 struct tiles { uint8_t *kq, *v, *tp; float *e; };
@@ -126,41 +126,79 @@ static __device__ __forceinline__ void mma_f16(float d[4], const uint32_t a[4], 
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-enum { A_LD = C + 4 };                           /* floats of a row of A: 16-byte aligned, banks spread */
+enum { A_LD = C + 4, GRAM_THREADS = 128 };       /* floats of a row of A: 16-byte aligned, banks spread */
 
 struct gram_shared {
     union {
         uint8_t kq[KQ_TILE];                     /* until the products are done */
-        uint8_t t[HALF_TILE];
+        struct { uint8_t p[HALF_TILE]; float x[C * A_LD]; } done;
     };
-    uint8_t p[HALF_TILE];
-    float a[C * A_LD], c[C], beta[C];
+    float a[C * A_LD], y[C / 2 * (C / 2 + 4)], c[C], beta[C];
 };
 
-/* Column j0 + lane of (I + A)^-1 by forward substitution, then times beta, as f16 into the tile of T. */
-template <int J0> static __device__ __forceinline__ void solve_columns(uint8_t *tile, const float *a, const float *beta)
+/* One 16 x 16 block on the diagonal of X = (I + A)^-1 by forward substitution, a column per lane. */
+static __device__ __forceinline__ void solve_diagonal(float *x, const float *a, int at)
 {
-    const int lane = threadIdx.x % 32, j = J0 + lane;
-    float x[C - J0];
+    const int j = threadIdx.x % 16;
+    float col[16];
 #pragma unroll
-    for (int i = J0; i < C; i++) {
-        float s[4] = { i == j ? 1.f : 0.f, 0, 0, 0 };
+    for (int i = 0; i < 16; i++) {
+        float s = i == j ? 1.f : 0.f, s2 = 0;
 #pragma unroll
-        for (int m = J0; m < i; m += 4) {
-            const float4 r = *reinterpret_cast<const float4 *>(a + i * A_LD + m);
-            s[0] -= r.x * x[m - J0];
-            if (m + 1 < i) s[1] -= r.y * x[m + 1 - J0];
-            if (m + 2 < i) s[2] -= r.z * x[m + 2 - J0];
-            if (m + 3 < i) s[3] -= r.w * x[m + 3 - J0];
+        for (int m = 0; m < i; m += 4) {
+            const float4 r = *reinterpret_cast<const float4 *>(a + (at + i) * A_LD + at + m);
+            s -= r.x * col[m];
+            if (m + 1 < i) s2 -= r.y * col[m + 1];
+            if (m + 2 < i) s -= r.z * col[m + 2];
+            if (m + 3 < i) s2 -= r.w * col[m + 3];
         }
-        x[i - J0] = (s[0] + s[1]) + (s[2] + s[3]);
+        col[i] = s + s2;
     }
-    const float b = beta[j];
+    if (threadIdx.x % 32 < 16)
 #pragma unroll
-    for (int i = 0; i < C; i++) {
-        const float v = i < J0 ? 0.f : x[i < J0 ? 0 : i - J0] * b;
-        *reinterpret_cast<__half *>(tile + swizzled(i, j / 8) + j % 8 * 2) = __float2half_rn(v);
+        for (int i = 0; i < 16; i++) x[(at + i) * A_LD + at + j] = col[i];
+}
+
+/* out[N x N] = sign l r for this thread's column and ROWS rows: N * N / ROWS threads. l, r in rows of A_LD or ld floats. */
+template <int N, int ROWS, int SIGN> static __device__ __forceinline__ void
+block_product(float *out, int ld_out, const float *l, int ld_l, const float *r, int ld_r, int thread)
+{
+    const int j = thread % N, i0 = thread / N * ROWS;
+    float s[ROWS] = {};
+#pragma unroll
+    for (int m = 0; m < N; m += 4) {
+        float x[4];
+#pragma unroll
+        for (int k = 0; k < 4; k++) x[k] = r[(m + k) * ld_r + j];
+#pragma unroll
+        for (int i = 0; i < ROWS; i++) {
+            const float4 v = *reinterpret_cast<const float4 *>(l + (i0 + i) * ld_l + m);
+            s[i] += v.x * x[0] + v.y * x[1] + v.z * x[2] + v.w * x[3];
+        }
     }
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) out[(i0 + i) * ld_out + j] = SIGN * s[i];
+}
+
+/* X = (I + A)^-1 from blocks: [L11 0; L21 L22]^-1 = [X11 0; -X22 L21 X11, X22], 16 to 32 to 64. All f32. The upper blocks of
+ * x beyond those on the diagonal are not written. */
+static __device__ __forceinline__ void invert(float *x, const float *a, float *y)
+{
+    enum { LDY = C / 2 + 4 };
+    const int warp = threadIdx.x / 32;
+    solve_diagonal(x, a, 16 * warp);
+    __syncthreads();
+    const int at = warp / 2 * 32, t = threadIdx.x % 64;      /* two warps for each pair of blocks */
+    block_product<16, 4, 1>(y + warp / 2 * 16 * LDY, LDY, a + (at + 16) * A_LD + at, A_LD, x + at * A_LD + at, A_LD, t);
+    __syncthreads();
+    block_product<16, 4, -1>(x + (at + 16) * A_LD + at, A_LD, x + (at + 16) * A_LD + at + 16, A_LD, y + warp / 2 * 16 * LDY, LDY,
+                             t);
+    for (int i = t; i < 16 * 16; i += 64) x[(at + i / 16) * A_LD + at + 16 + i % 16] = 0; /* the 32 x 32 blocks are read whole */
+    __syncthreads();
+    block_product<32, 8, 1>(y, LDY, a + 32 * A_LD, A_LD, x, A_LD, threadIdx.x);
+    __syncthreads();
+    block_product<32, 8, -1>(x + 32 * A_LD, A_LD, x + 32 * A_LD + 32, A_LD, y, LDY, threadIdx.x);
+    __syncthreads();
 }
 
 /* The tile of e to memory; c and beta to shared memory. One warp, two tokens a lane. */
@@ -196,16 +234,30 @@ static __device__ __forceinline__ void gates(float *c, float *beta, float *e, co
     if (lane == 31) e[E_DECAY] = expf(last);
 }
 
-enum { GRAM_THREADS = 128 };
+/* hist <- the last rows of [hist; u], by the value heads' blocks together. */
+static __device__ __forceinline__ void keep_history(float *hist, const uint16_t *u, int64_t ldu, const ds_cu_gdn &g)
+{
+    const int channels = 2 * g.n_kh * D + g.n_vh * D;
+    for (int c = blockIdx.x * GRAM_THREADS + threadIdx.x; c < channels; c += g.n_vh * GRAM_THREADS)
+        for (int r = 0; r < 3; r++) {            /* rising r reads only rows not yet written */
+            const int m = r + g.n - 3;
+            hist[(int64_t)r * channels + c] = m < 0 ? hist[(int64_t)(3 + m) * channels + c] : bf16_bits(u[m * ldu + c]);
+        }
+}
 
-__global__ void __launch_bounds__(GRAM_THREADS)
-    gram_kernel(void *base, const uint16_t *__restrict__ a, int64_t lda, const uint16_t *__restrict__ b, int64_t ldb,
-                const float *__restrict__ ssm_a, const float *__restrict__ ssm_dt, ds_cu_gdn g)
+__global__ void __launch_bounds__(GRAM_THREADS, 4)
+    gram_kernel(void *base, float *__restrict__ hist, const uint16_t *__restrict__ u, int64_t ldu, const uint16_t *__restrict__ a,
+                int64_t lda, const uint16_t *__restrict__ b, int64_t ldb, const float *__restrict__ ssm_a,
+                const float *__restrict__ ssm_dt, ds_cu_gdn g)
 {
     extern __shared__ __align__(1024) uint8_t raw[];
     gram_shared &sh = *reinterpret_cast<gram_shared *>(raw);
     const tiles tl = tiles_at(base, g);
     const int chunk = blockIdx.y, h = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (chunk == n_chunks(g)) {                  /* the last row of blocks: nobody reads the history any more */
+        keep_history(hist, u, ldu, g);
+        return;
+    }
     int t0, len;
     chunk_span(g, chunk, &t0, &len);
 
@@ -241,6 +293,7 @@ __global__ void __launch_bounds__(GRAM_THREADS)
             mma_f16(qk[j + 1], qa, kb[2], kb[3]);
         }
     }
+    __syncthreads();                             /* the tiles of K and Q are dead: P and X take their place */
     const float scale = rsqrtf((float)D);
 #pragma unroll
     for (int half = 0; half < 2; half++) {
@@ -252,21 +305,30 @@ __global__ void __launch_bounds__(GRAM_THREADS)
             const float2 cc = *reinterpret_cast<const float2 *>(sh.c + col);
             /* masked before exp: above the diagonal the difference is positive */
             const float d0 = exp_fast(col <= row ? cr - cc.x : -INFINITY), d1 = exp_fast(col < row ? cr - cc.y : -INFINITY);
-            *reinterpret_cast<uint32_t *>(sh.p + swizzled(row, col / 8) + col % 8 * 2) =
+            *reinterpret_cast<uint32_t *>(sh.done.p + swizzled(row, col / 8) + col % 8 * 2) =
                 pack_f16(qk[j][2 * half] * scale * d0, qk[j][2 * half + 1] * scale * d1);
             *reinterpret_cast<float2 *>(sh.a + row * A_LD + col) =
                 make_float2(col < row ? bt * kk[j][2 * half] * d0 : 0.f, col + 1 < row ? bt * kk[j][2 * half + 1] * d1 : 0.f);
         }
     }
-    __syncthreads();                             /* the tiles of K and Q are dead: T takes their place */
-    uint4 *dst = reinterpret_cast<uint4 *>(tl.tp + ((int64_t)chunk * g.n_vh + h) * TP_TILE);
-    if (warp == 0) solve_columns<0>(sh.t, sh.a, sh.beta);
-    else if (warp == 1) solve_columns<32>(sh.t, sh.a, sh.beta);
-    else
-        for (int i = threadIdx.x - 64; i < HALF_TILE / 16; i += GRAM_THREADS - 64)
-            dst[HALF_TILE / 16 + i] = reinterpret_cast<const uint4 *>(sh.p)[i];
     __syncthreads();
-    for (int i = threadIdx.x; i < HALF_TILE / 16; i += GRAM_THREADS) dst[i] = reinterpret_cast<const uint4 *>(sh.t)[i];
+    invert(sh.done.x, sh.a, sh.y);
+    uint4 *dst = reinterpret_cast<uint4 *>(tl.tp + ((int64_t)chunk * g.n_vh + h) * TP_TILE);
+#pragma unroll
+    for (int i = 0; i < C * 8 / GRAM_THREADS; i++) {
+        const int at = i * GRAM_THREADS + threadIdx.x, row = at / 8, col = at % 8 * 8;
+        uint4 o = make_uint4(0, 0, 0, 0);
+        if (col / 16 <= row / 16) {
+            const float4 x0 = *reinterpret_cast<const float4 *>(sh.done.x + row * A_LD + col),
+                         b0 = *reinterpret_cast<const float4 *>(sh.beta + col);
+            const float4 x1 = *reinterpret_cast<const float4 *>(sh.done.x + row * A_LD + col + 4);
+            const float4 b1 = *reinterpret_cast<const float4 *>(sh.beta + col + 4);
+            o = make_uint4(pack_f16(x0.x * b0.x, x0.y * b0.y), pack_f16(x0.z * b0.z, x0.w * b0.w),
+                           pack_f16(x1.x * b1.x, x1.y * b1.y), pack_f16(x1.z * b1.z, x1.w * b1.w));
+        }
+        dst[swizzled(row, at % 8) / 16] = o;
+        dst[HALF_TILE / 16 + at] = reinterpret_cast<const uint4 *>(sh.done.p)[at];
+    }
 }
 
 /* --- scan. Block: one value head, 64 of its value columns; one warpgroup. S is kept transposed: its rows
@@ -460,7 +522,7 @@ extern "C" size_t ds_cu_gdn_chunk_bytes(const struct ds_cu_gdn *g, int n)
     return (size_t)(n / C + 2) * ((size_t)g->n_kh * KQ_TILE + (size_t)g->n_vh * (V_TILE + TP_TILE + E_TILE));
 }
 
-extern "C" cudaError_t ds_cu_gdn_prep_chunk(void *tiles, const float *hist, const uint16_t *u, int64_t ldu, const uint16_t *a,
+extern "C" cudaError_t ds_cu_gdn_prep_chunk(void *tiles, float *hist, const uint16_t *u, int64_t ldu, const uint16_t *a,
                                             int64_t lda, const uint16_t *b, int64_t ldb, const float *conv_w, const float *ssm_a,
                                             const float *ssm_dt, const struct ds_cu_gdn *g, cudaStream_t s)
 {
@@ -470,8 +532,8 @@ extern "C" cudaError_t ds_cu_gdn_prep_chunk(void *tiles, const float *hist, cons
     if (st != cudaSuccess) return st;
     st = cudaFuncSetAttribute(gram_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)sizeof(gram_shared));
     if (st != cudaSuccess) return st;
-    gram_kernel<<<dim3((unsigned)g->n_vh, (unsigned)n_chunks(*g)), GRAM_THREADS, sizeof(gram_shared), s>>>(tiles, a, lda, b, ldb,
-                                                                                                           ssm_a, ssm_dt, *g);
+    gram_kernel<<<dim3((unsigned)g->n_vh, (unsigned)n_chunks(*g) + 1), GRAM_THREADS, sizeof(gram_shared), s>>>(
+        tiles, hist, u, ldu, a, lda, b, ldb, ssm_a, ssm_dt, *g);
     return cudaGetLastError();
 }
 

@@ -93,7 +93,8 @@ cudaError_t ds_cu_gdn_seq(float *o, float *S, const float *prep, const struct ds
  * and already swizzled as the scan wants them in shared memory. --- */
 bool ds_cu_gdn_chunk_fits(const struct ds_cu_gdn *g, int sm);
 size_t ds_cu_gdn_chunk_bytes(const struct ds_cu_gdn *g, int n);      /* for any n tokens at any offset */
-cudaError_t ds_cu_gdn_prep_chunk(void *tiles, const float *hist, const uint16_t *u, int64_t ldu, const uint16_t *a, int64_t lda,
+/* Advances hist too. */
+cudaError_t ds_cu_gdn_prep_chunk(void *tiles, float *hist, const uint16_t *u, int64_t ldu, const uint16_t *a, int64_t lda,
                                  const uint16_t *b, int64_t ldb, const float *conv_w, const float *ssm_a, const float *ssm_dt,
                                  const struct ds_cu_gdn *g, cudaStream_t s);
 cudaError_t ds_cu_gdn_chunk(float *o, float *S, const void *tiles, const struct ds_cu_gdn *g, int t0, int t1, cudaStream_t s);

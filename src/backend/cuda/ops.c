@@ -83,9 +83,9 @@ static void gdn_prep(struct ds_backend *be, struct ds_buf *prep, struct ds_buf *
                    ds_cu_gdn_prep_seq(prep->own, conv->own, up, ldu, ap, lda, bp, ldb, conv_w->f32, ssm_a->f32, ssm_dt->f32, &g,
                                       c->stream),
                    "preparing the recurrence");
+        ds_cuda_ok(c, ds_cu_conv_tail(conv->own, conv->own, up, ldu, n, channels, sh->conv_k, c->stream),
+                   "keeping the convolution's history");
     }
-    ds_cuda_ok(c, ds_cu_conv_tail(conv->own, conv->own, up, ldu, n, channels, sh->conv_k, c->stream),
-               "keeping the convolution's history");
 }
 
 static void gdn(struct ds_backend *be, struct ds_buf *o, struct ds_buf *S, const struct ds_buf *prep,
@@ -270,6 +270,8 @@ const struct ds_ops ds_cuda_ops = {
     .matmul_experts = ds_cuda_matmul_experts,
     .gdn_prep = gdn_prep,
     .gdn = gdn,
+    .conv_tail = conv_tail,
+    .copy = copy,
     .gated_norm = gated_norm,
     .qk_norm = qk_norm,
     .rope_store = rope_store,
