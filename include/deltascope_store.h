@@ -12,7 +12,7 @@
  * for bit like an uninterrupted prefill, as long as what was stored came from one (ds_lookup.exact).
  *
  * Threads: one thread, the engine's, calls everything here; ds_store_get_stats alone may be called from any thread
- * at any time (its numbers are atomic one by one). Nothing prints or exits. A store never makes a request fail:
+ * at any time (every number is read atomically, one after another). Nothing prints or exits. A store never makes a request fail:
  * where memory, disk or a file are wanting it keeps less and says so through `warn`. */
 #ifndef DELTASCOPE_STORE_H
 #define DELTASCOPE_STORE_H
@@ -83,7 +83,7 @@ void ds_lookup_line(const struct ds_lookup *l, char *dst, size_t n);
  * nothing, else the one used longest ago. */
 int ds_store_pick(const ds_store *st, ds_session *const *idle, int n, const int32_t *ids, int64_t n_ids);
 /* The tokens that a begin would not compute again, on some idle session; changes nothing. For queueing. */
-int64_t ds_store_peek(const ds_store *st, const int32_t *ids, int64_t n_ids);
+int64_t ds_store_peek(ds_store *st, const int32_t *ids, int64_t n_ids);
 
 /* Finds the best start for the prompt, restores it into s, and keeps what s held and is about to lose. bounds: message
  * boundaries as token counts, ascending, any position in (0, n]; copied; may be NULL with 0. Fails, without any change, when n is
@@ -114,15 +114,15 @@ bool ds_store_tick(ds_store *st);
 /* Writes everything now (shutdown), or until deadline_ns (ds_now_ns; 0: none). */
 void ds_store_flush(ds_store *st, uint64_t deadline_ns);
 
-/* One session in one file of the same format. Refused: a timing-only or empty session, and on load another
+/* One session in one file of the same format; g: the session's engine. Refused: a timing-only or empty session, and on load another
  * model, KV type or version, and any damage; s is then as before. Loading ends with s standing where it was saved. */
-ds_status ds_session_save(const ds_session *s, const char *path, struct ds_err *e);
-ds_status ds_session_load(ds_session *s, const char *path, struct ds_err *e);
+ds_status ds_session_save(const ds_session *s, const ds_engine *g, const char *path, struct ds_err *e);
+ds_status ds_session_load(ds_session *s, const ds_engine *g, const char *path, struct ds_err *e);
 
 /* --- numbers ----------------------------------------------------------------------------------------- */
 
 struct ds_store_stats {
-    uint64_t mem_limit, mem_used;           /* bytes; used <= limit always */
+    uint64_t mem_limit, mem_used;           /* bytes; used <= limit always, as the engine's thread sees it */
     uint64_t mem_kv, mem_states, mem_logits, mem_tree;      /* these add up to mem_used */
     uint64_t disk_limit, disk_used;         /* 0 without a folder */
     uint64_t nodes, snapshots, files;       /* snapshots: in RAM */

@@ -28,6 +28,23 @@ void ds_map_dontneed(const struct ds_map *m, size_t off, size_t len);
 bool ds_exe_dir(char *dst, size_t n);
 bool ds_file_exists(const char *path);
 ds_status ds_dir_make(const char *path, struct ds_err *e);    /* one level; an existing folder is fine */
+ds_status ds_dir_make_private(const char *path, struct ds_err *e);    /* the same, with mode 0700 where it is made */
+/* Calls fn for every regular file of a folder. mtime: seconds since 1970. */
+ds_status ds_dir_each(const char *path, void (*fn)(void *ctx, const char *name, uint64_t bytes, int64_t mtime), void *ctx, struct ds_err *e);
+uint64_t ds_disk_free(const char *path);         /* bytes that an ordinary user may still write there; UINT64_MAX when unknown */
+
+/* A file written from its beginning, mode 0600. An existing one is replaced. */
+struct ds_out { int fd; const char *path; };     /* path is not copied */
+ds_status ds_out_open(struct ds_out *o, const char *path, struct ds_err *e);
+ds_status ds_out_write(struct ds_out *o, const void *p, size_t n, struct ds_err *e);
+ds_status ds_out_close(struct ds_out *o, bool sync, struct ds_err *e);   /* sync: on the disk when this returns */
+ds_status ds_file_rename(const char *from, const char *to, struct ds_err *e);   /* replaces `to` at once; the folder is synced */
+void ds_file_remove(const char *path);
+
+/* A lock that one holder at a time has, whatever its process; gone when the process ends. */
+struct ds_lock { int fd; };
+ds_status ds_lock_take(struct ds_lock *l, const char *path, struct ds_err *e);   /* never waits; the file is made */
+void ds_lock_drop(struct ds_lock *l);            /* the file stays */
 
 /* --- memory --- */
 

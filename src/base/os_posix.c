@@ -8,6 +8,7 @@
 #include "base/cgroup.h"
 #include "base/cpu.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -17,10 +18,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -125,11 +128,95 @@ bool ds_file_exists(const char *path)
     return access(path, F_OK) == 0;
 }
 
-ds_status ds_dir_make(const char *path, struct ds_err *e)
+static ds_status make_dir(const char *path, mode_t mode, struct ds_err *e)
 {
     struct stat st;
-    if (!mkdir(path, 0777) || (errno == EEXIST && !stat(path, &st) && S_ISDIR(st.st_mode))) return DS_OK;
+    if (!mkdir(path, mode) || (errno == EEXIST && !stat(path, &st) && S_ISDIR(st.st_mode))) return DS_OK;
     return ds_fail(e, DS_EIO, "%s: the folder cannot be made: %s", path, strerror(errno));
+}
+
+ds_status ds_dir_make(const char *path, struct ds_err *e) { return make_dir(path, 0777, e); }
+ds_status ds_dir_make_private(const char *path, struct ds_err *e) { return make_dir(path, 0700, e); }
+
+ds_status ds_dir_each(const char *path, void (*fn)(void *ctx, const char *name, uint64_t bytes, int64_t mtime), void *ctx, struct ds_err *e)
+{
+    DIR *d = opendir(path);
+    if (!d) return ds_fail(e, DS_EIO, "%s: the folder cannot be read: %s", path, strerror(errno));
+    for (struct dirent *f; (f = readdir(d));) {
+        struct stat st;
+        if (fstatat(dirfd(d), f->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode)) continue;
+        fn(ctx, f->d_name, (uint64_t)st.st_size, (int64_t)st.st_mtime);
+    }
+    closedir(d);
+    return DS_OK;
+}
+
+uint64_t ds_disk_free(const char *path)
+{
+    struct statvfs v;
+    return statvfs(path, &v) == 0 ? (uint64_t)v.f_bavail * v.f_frsize : UINT64_MAX;
+}
+
+ds_status ds_out_open(struct ds_out *o, const char *path, struct ds_err *e)
+{
+    o->path = path;
+    o->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    return o->fd >= 0 ? DS_OK : ds_fail(e, DS_EIO, "%s: cannot be created: %s", path, strerror(errno));
+}
+
+ds_status ds_out_write(struct ds_out *o, const void *p, size_t n, struct ds_err *e)
+{
+    for (const char *at = p; n;) {
+        const ssize_t done = write(o->fd, at, n > (size_t)1 << 30 ? (size_t)1 << 30 : n);
+        if (done < 0 && errno == EINTR) continue;
+        if (done < 0) return ds_fail(e, DS_EIO, "%s: cannot be written: %s", o->path, strerror(errno));
+        at += done;
+        n -= (size_t)done;
+    }
+    return DS_OK;
+}
+
+ds_status ds_out_close(struct ds_out *o, bool sync, struct ds_err *e)
+{
+    const int bad = sync && fsync(o->fd) != 0 ? errno : 0;
+    const int shut = close(o->fd) != 0 ? errno : 0;
+    o->fd = -1;
+    return bad || shut ? ds_fail(e, DS_EIO, "%s: cannot be written: %s", o->path, strerror(bad ? bad : shut)) : DS_OK;
+}
+
+ds_status ds_file_rename(const char *from, const char *to, struct ds_err *e)
+{
+    char folder[4096];
+    if (rename(from, to) != 0) return ds_fail(e, DS_EIO, "%s: cannot be renamed to %s: %s", from, to, strerror(errno));
+    /* The name is on the disk once its folder is; where a file system refuses that, the file itself is whole all the same. */
+    const char *slash = strrchr(to, '/');
+    if (!slash) snprintf(folder, sizeof folder, ".");
+    else if (snprintf(folder, sizeof folder, "%.*s", slash == to ? 1 : (int)(slash - to), to) >= (int)sizeof folder) return DS_OK;
+    const int fd = open(folder, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return DS_OK;
+    fsync(fd);
+    close(fd);
+    return DS_OK;
+}
+
+void ds_file_remove(const char *path) { unlink(path); }
+
+ds_status ds_lock_take(struct ds_lock *l, const char *path, struct ds_err *e)
+{
+    l->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (l->fd < 0) return ds_fail(e, DS_EIO, "%s: cannot be created: %s", path, strerror(errno));
+    if (flock(l->fd, LOCK_EX | LOCK_NB) == 0) return DS_OK;
+    const int err = errno;
+    close(l->fd);
+    l->fd = -1;
+    if (err == EWOULDBLOCK) return ds_fail(e, DS_EIO, "%s: another process holds the lock", path);
+    return ds_fail(e, DS_EIO, "%s: cannot be locked: %s", path, strerror(err));
+}
+
+void ds_lock_drop(struct ds_lock *l)
+{
+    if (l->fd >= 0) close(l->fd);
+    l->fd = -1;
 }
 
 /* --- memory --- */
