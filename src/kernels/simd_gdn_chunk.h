@@ -38,10 +38,11 @@ struct gdn_block {
     float qk[GDN_BLOCK][GDN_BLOCK];            /* q_i.k_j, j <= i; the rest undefined */
 };
 
-/* One value head's factors of one block. Rows and columns from n on are zero. */
+/* One value head's factors of one block. A short block leaves the rows past its last as they were: they are computed
+ * with, never read by a row that counts. */
 struct gdn_decay {
-    float A[GDN_BLOCK][GDN_BLOCK];             /* -A_ij */
-    float P[GDN_BLOCK][GDN_BLOCK];
+    float A[GDN_BLOCK][GDN_BLOCK];             /* -A_ij; 0 for j >= i */
+    float P[GDN_BLOCK][GDN_BLOCK];             /* 0 for j > i */
     float beta[GDN_BLOCK];
     float in[GDN_BLOCK];                       /* exp c_i: from S0 to token i */
     float out[GDN_BLOCK];                      /* exp G_last,i: from token i to S1 */
@@ -84,7 +85,6 @@ static void block_decay(struct gdn_decay *d, const struct gdn_block *b, const fl
     const vf masked = v_set1(-INFINITY), zero = v_zero();
     vf G[GDN_BLOCK / VL];
     float c = 0;
-    memset(d, 0, sizeof *d);
     for (int x = 0; x < GDN_BLOCK / VL; x++) G[x] = masked;
     for (int i = 0; i < b->n; i++) {
         vf gi = v_set1(g[(size_t)i * ld]), minus_beta = v_set1(-beta[(size_t)i * ld]);
@@ -107,9 +107,8 @@ static void block_decay(struct gdn_decay *d, const struct gdn_block *b, const fl
 
 /* --- per strip of columns --- */
 
-/* (I + A) N = rhs in place, for all GDN_BLOCK rows (padding rows are zero and stay so). Rows are finished
- * SOLVE_ROWS at a time: the part of A left of their diagonal block is a matrix product, the block itself is
- * substituted column by column in registers, so that no chain is longer than SOLVE_ROWS. */
+/* (I + A) N = rhs in place. Rows are finished SOLVE_ROWS at a time: what lies left of their diagonal block is a
+ * matrix product, the block itself is substituted in registers, so that no chain is longer than SOLVE_ROWS. */
 static void solve(float N[][TILE_COLS], const float A[][GDN_BLOCK])
 {
     static const float one = 1.0f;
@@ -134,6 +133,8 @@ static void block_strip(struct gdn_work *w, const struct ds_gdn_args *a, const s
                         float *o, int cols)
 {
     const float *k = a->k + (size_t)b->t * a->ldk, *q = a->q + (size_t)b->t * a->ldk;
+    for (int i = 0; i < b->n; i++)                       /* rows of o lie pages apart: no hardware prefetcher sees them coming */
+        for (int c = 0; c < cols; c += 16) __builtin_prefetch(o + (size_t)i * a->ldo + c, 1);
     tile_panel(w->N[0], TILE_COLS, NULL, 0, b->n, k, a->ldk, 1, w->S, TILE_COLS, a->dk);
     tile_panel(w->O[0], TILE_COLS, NULL, 0, b->n, q, a->ldk, 1, w->S, TILE_COLS, a->dk);
     for (int i = 0; i < b->n; i++) {
@@ -144,7 +145,6 @@ static void block_strip(struct gdn_work *w, const struct ds_gdn_args *a, const s
             v_store(w->N[i] + c, v_mul(beta, v_fnma(in, v_load(w->N[i] + c), vi)));
         }
     }
-    if (b->n < GDN_BLOCK) memset(w->N[b->n], 0, sizeof w->N[0] * (size_t)(GDN_BLOCK - b->n));
     solve(w->N, d->A);
     for (int i = 0; i < b->n; i += TILE_ROWS) {          /* P is lower triangular: rows from i on see columns up to their own */
         int rows = b->n - i < TILE_ROWS ? b->n - i : TILE_ROWS;

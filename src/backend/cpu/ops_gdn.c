@@ -156,10 +156,12 @@ size_t ds_cpu_scratch_gdn(const struct ds_cpu *c, const struct ds_sizes *sz)
     return c->k.gdn_scratch(sz->gdn.dk, sz->gdn.dv);
 }
 
-/* The matrix products of the chunkwise form pay from heads of about 64 on; below that, and in plain C, its
- * preparation costs more than the walk that it saves. The rule may look at the shape alone: a form that
- * changed with the length of a step would give another result for another split of the prompt. */
+/* Measured (docs/notes/cpu-gdn.md): the matrix products of the chunkwise form pay from heads of 64 on where registers are
+ * many, and on AVX2 from 128 on if value heads share a key head; below that, and in plain C, its preparation costs
+ * more than the walk that it saves. The rule may look at the shape alone: a form that changed with the length of a
+ * step would give another result for another split of the prompt. */
 bool ds_cpu_gdn_prefers_chunk(const struct ds_cpu *c, const struct ds_gdn_shape *sh)
 {
-    return c->isa & (DS_CPU_AVX2 | DS_CPU_AVX512 | DS_CPU_NEON) && sh->dk >= 64 && sh->dv >= 32;
+    if (c->isa & (DS_CPU_AVX512 | DS_CPU_NEON)) return sh->dk >= 64;
+    return c->isa & DS_CPU_AVX2 && sh->dk >= 128 && sh->n_vh > sh->n_kh;
 }
