@@ -133,14 +133,14 @@ static void gdn(struct rig *r, bool chunk)
 {
     begin(r, false);
     ds_cpu_of(r->be)->gdn_chunk = chunk;
-    r->be->ops->gdn(r->be, r->b[O], r->b[S], r->b[PREP], &r->sh->gdn, r->n);
+    r->be->ops->gdn(r->be, r->b[O], r->b[S], r->b[PREP], &r->sh->gdn, r->n, 0, r->n);
 }
 static void gdn_seq(struct rig *r) { gdn(r, false); }
 static void gdn_chunk(struct rig *r) { gdn(r, true); }
 static void gdn_decode(struct rig *r)
 {
     begin(r, true);
-    r->be->ops->gdn(r->be, r->b[O], r->b[S], r->b[PREP], &r->sh->gdn, 1);
+    r->be->ops->gdn(r->be, r->b[O], r->b[S], r->b[PREP], &r->sh->gdn, r->n, 0, 1);
 }
 static void gated(struct rig *r) { begin(r, false); r->be->ops->gated_norm(r->be, r->b[Y], r->b[O], r->b[Z], r->w[GAIN_DV], &r->sh->gdn, r->n); }
 static void qk(struct rig *r) { begin(r, false); r->be->ops->qk_norm(r->be, r->b[QG], r->b[K], r->w[GAIN_HD], r->w[GAIN_HD], &r->sh->attn, r->n); }

@@ -223,7 +223,7 @@ static float *gdn_run(const struct gdn_data *d, int threads, const char *form, i
         struct ds_buf *prep = buf(be, DS_BUF_F32, 1, ds_gdn_prep_elems(&d->sh, m), NULL), *o = buf(be, DS_BUF_F32, (size_t)m, no, NULL);
         begin(be, m, t, false, NULL);
         be->ops->gdn_prep(be, prep, conv, u, a, b, w, A, dt, &d->sh, m);
-        be->ops->gdn(be, o, S, prep, &d->sh, m);
+        be->ops->gdn(be, o, S, prep, &d->sh, m, 0, m);
         be->ops->buf_read(be, out + (size_t)t * no, o, 0, (size_t)m * no);
         be->ops->buf_free(be, u), be->ops->buf_free(be, a), be->ops->buf_free(be, b), be->ops->buf_free(be, prep), be->ops->buf_free(be, o);
     }
