@@ -65,7 +65,7 @@ endif
 ifneq (,$(filter aarch64 arm64,$(ARCH)))
 KERNEL_SRC += $(wildcard src/kernels/arm/*.c)
 endif
-SRC     := $(KERNEL_SRC) $(wildcard src/gguf/*.c src/token/*.c src/backend/*.c src/backend/cpu/*.c src/backend/split/*.c \
+SRC     := $(KERNEL_SRC) $(wildcard src/gguf/*.c src/token/*.c src/backend/*.c src/backend/cpu/*.c src/backend/split/*.c src/backend/tandem/*.c \
              src/model/*.c src/prof/*.c src/synth/*.c src/engine/*.c \
              src/store/*.c)
 TESTSRC := $(wildcard tests/unit/test_*.c tests/kernels/test_*.c tests/model/test_*.c) tests/kernels/check_backend.c

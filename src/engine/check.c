@@ -2,29 +2,18 @@
  *
  * With an oracle file the reference are stored vectors (GGUF tensors ids.n, logits.n, argmax.n,
  * greedy.n, keys_Ll.n, values_Ll.n, conv_Ll.n, recurrent_Ll.n). Without one it is the template: the
- * plain CPU path in the file's own types, run on seeded ids. No logit is masked, and greedy runs go
+ * plain CPU path in the file's own types, run on a page of prose. No logit is masked, and greedy runs go
  * on past end-of-text. */
-#include "engine/engine.h"
-
-#include "base/rng.h"
+#include "engine/check.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define GREEDY 32
-
 /* --- limits: what counts as the same --- */
 
-struct limits {
-    double cosine;                 /* of the last position's logits */
-    bool argmax_all;               /* every position's argmax must agree */
-    int greedy_from;               /* greedy tokens must agree for prompts of at least so many tokens */
-    double cache_abs, cache_rel;   /* 0: not judged */
-};
-
-static bool float_weights(const struct ds_engine *g)
+bool ds_check_float_weights(const struct ds_engine *g)
 {
     for (int i = 0; i < g->model.n_mats; i++)
         if (g->model.mats[i].t->type->act != DS_ACT_NONE) return false;
@@ -33,20 +22,12 @@ static bool float_weights(const struct ds_engine *g)
 
 /* Against f32 vectors of unquantised weights: exact but for rounding on a backend that computes in f32;
  * quantised weights carry their own error, so only the answer is judged. */
-static struct limits oracle_limits(const struct ds_engine *g)
+static struct ds_check_limits oracle_limits(const struct ds_engine *g)
 {
     const bool exact = g->be->cosine_limit >= 0.999999;
-    if (!float_weights(g)) return (struct limits){ .cosine = 0.999, .greedy_from = 64 };
-    if (!exact) return (struct limits){ .cosine = g->be->cosine_limit, .greedy_from = 64 };
-    return (struct limits){ .cosine = 0.999999, .argmax_all = true, .greedy_from = 1, .cache_abs = g->kv_f16 ? 0 : 1e-4 };
-}
-
-/* Against the template: the same weights, so the backend's own limits. Rounding of activations to 8 bits
- * turns a last-bit difference into a step, so caches are judged for float weights only. */
-static struct limits template_limits(const struct ds_engine *g)
-{
-    return (struct limits){ .cosine = g->be->cosine_limit, .greedy_from = g->be->cosine_limit >= 0.999999 ? 1 : 64,
-                            .cache_rel = float_weights(g) && !g->kv_f16 ? g->be->cache_limit : 0 };
+    if (!ds_check_float_weights(g)) return (struct ds_check_limits){ .cosine = 0.999, .greedy_from = 64 };
+    if (!exact) return (struct ds_check_limits){ .cosine = g->be->cosine_limit, .greedy_from = 64 };
+    return (struct ds_check_limits){ .cosine = 0.999999, .argmax_all = true, .greedy_from = 1, .cache_abs = g->kv_f16 ? 0 : 1e-4 };
 }
 
 /* --- comparing --- */
@@ -76,7 +57,7 @@ static double cosine(const float *a, const float *b, size_t n)
     return aa > 0 && bb > 0 ? ab / sqrt(aa * bb) : 0;
 }
 
-static int argmax(const float *x, int n)
+int ds_check_argmax(const float *x, int n)
 {
     int best = 0;
     for (int i = 1; i < n; i++)
@@ -84,22 +65,11 @@ static int argmax(const float *x, int n)
     return best;
 }
 
-/* --- a reference: what a prompt must give --- */
-
-struct reference {
-    int n;
-    const int32_t *ids;
-    const float *logits;           /* [n_vocab], last position */
-    const int32_t *argmax;         /* [n] */
-    const int32_t *greedy;         /* [GREEDY] */
-    /* Caches of a layer as f32 in the session's layouts; NULL where the reference has none. */
-    const float *(*cache)(void *ctx, const char *what, int layer, int n, size_t elems);
-    void *cache_ctx;
-};
+/* --- a prompt against its reference --- */
 
 struct caches { struct diff kv, conv, rec; bool has_kv, has_conv, has_rec; };
 
-static ds_status compare_layer(ds_session *s, const struct reference *ref, int layer, struct caches *c, struct ds_err *e)
+static ds_status compare_layer(ds_session *s, const struct ds_check_reference *ref, int layer, struct caches *c, struct ds_err *e)
 {
     const struct ds_hparams *hp = &s->g->model.hp;
     const bool attn = hp->attn[layer];
@@ -128,18 +98,18 @@ static int greedy_agreement(ds_session *s, const int32_t *want, struct ds_err *e
 {
     int equal = 0;
     const int vocab = s->g->model.hp.n_vocab;
-    for (int i = 0; i < GREEDY; i++) {
-        const int32_t id = argmax(ds_session_logits(s), vocab);
+    for (int i = 0; i < DS_CHECK_GREEDY; i++) {
+        const int32_t id = ds_check_argmax(ds_session_logits(s), vocab);
         if (id != want[i]) break;      /* from here on the two go their own ways */
         equal++;
-        if (i + 1 < GREEDY && (*st = ds_session_decode(s, id, e))) break;
+        if (i + 1 < DS_CHECK_GREEDY && (*st = ds_session_decode(s, id, e))) break;
     }
     return equal;
 }
 
 static bool within(double got, double limit) { return limit <= 0 || got <= limit; }
 
-static void judge(struct ds_check_case *c, const struct caches *k, const struct limits *l)
+static void judge(struct ds_check_case *c, const struct caches *k, const struct ds_check_limits *l)
 {
     const double rel = fmax(fmax(relative(&k->kv), relative(&k->conv)), relative(&k->rec));
     const double worst = fmax(fmax(k->kv.max_abs, k->conv.max_abs), k->rec.max_abs);
@@ -156,7 +126,7 @@ static void judge(struct ds_check_case *c, const struct caches *k, const struct 
     c->pass = !c->why[0];
 }
 
-static ds_status compare(ds_session *s, const struct reference *ref, const struct limits *l, struct ds_check_case *c, struct ds_err *e)
+static ds_status compare(ds_session *s, const struct ds_check_reference *ref, const struct ds_check_limits *l, struct ds_check_case *c, struct ds_err *e)
 {
     const int vocab = s->g->model.hp.n_vocab;
     struct diff d = { 0 };
@@ -165,11 +135,11 @@ static ds_status compare(ds_session *s, const struct reference *ref, const struc
     ds_status st = ds_session_prefill(s, ref->ids, ref->n, DS_ROWS_ALL, NULL, NULL, e);
     if (st) return st;
     int agree = 0;
-    for (int i = 0; i < ref->n; i++) agree += argmax(ds_session_logits_row(s, i), vocab) == ref->argmax[i];
+    for (int i = 0; i < ref->n; i++) agree += ds_check_argmax(ds_session_logits_row(s, i), vocab) == ref->argmax[i];
     add_diff(&d, ds_session_logits(s), ref->logits, (size_t)vocab);
     for (int i = 0; i < s->g->model.hp.n_layer && !st; i++) st = compare_layer(s, ref, i, &k, e);
     *c = (struct ds_check_case){ .n = ref->n, .logits_cosine = cosine(ds_session_logits(s), ref->logits, (size_t)vocab), .logits_max_abs = d.max_abs,
-                                 .argmax_agreement = (double)agree / ref->n, .greedy_total = GREEDY,
+                                 .argmax_agreement = (double)agree / ref->n, .greedy_total = DS_CHECK_GREEDY,
                                  .kv_max_abs = k.has_kv ? k.kv.max_abs : NAN, .conv_max_abs = k.has_conv ? k.conv.max_abs : NAN,
                                  .recurrent_max_abs = k.has_rec ? k.rec.max_abs : NAN };
     if (!st) c->greedy_equal = greedy_agreement(s, ref->greedy, e, &st);
@@ -177,13 +147,23 @@ static ds_status compare(ds_session *s, const struct reference *ref, const struc
     return st;
 }
 
-static ds_status add_case(struct ds_check_report *r, ds_session *s, const struct reference *ref, const struct limits *l, struct ds_err *e)
+struct ds_check_case *ds_check_next(struct ds_check_report *r, struct ds_err *e)
 {
     struct ds_check_case *p = realloc(r->cases, (size_t)(r->n_cases + 1) * sizeof *p);
-    if (!p) return ds_fail(e, DS_ENOMEM, "the system refused memory for the report");
+    if (!p) {
+        ds_fail(e, DS_ENOMEM, "the system refused memory for the report");
+        return NULL;
+    }
     r->cases = p;
-    ds_status st = compare(s, ref, l, &p[r->n_cases], e);
-    if (!st) r->pass &= p[r->n_cases++].pass;
+    return &p[r->n_cases];
+}
+
+ds_status ds_check_add(struct ds_check_report *r, ds_session *s, const struct ds_check_reference *ref, const struct ds_check_limits *l, struct ds_err *e)
+{
+    struct ds_check_case *c = ds_check_next(r, e);
+    if (!c) return DS_ENOMEM;
+    ds_status st = compare(s, ref, l, c, e);
+    if (!st) r->pass &= r->cases[r->n_cases++].pass;
     return st;
 }
 
@@ -211,13 +191,13 @@ static const float *oracle_cache(void *ctx, const char *what, int layer, int n, 
 static ds_status oracle_case(struct ds_check_report *r, ds_session *s, const struct ds_gguf *o, int n, struct ds_err *e)
 {
     const struct ds_type *i32 = &ds_types[DS_T_I32], *f32 = &ds_types[DS_T_F32];
-    const struct limits l = oracle_limits(s->g);
+    const struct ds_check_limits l = oracle_limits(s->g);
     const struct ds_tensor *ids = oracle_tensor(o, "ids", n, i32, (size_t)n, e), *am = ids ? oracle_tensor(o, "argmax", n, i32, (size_t)n, e) : NULL;
-    const struct ds_tensor *gr = am ? oracle_tensor(o, "greedy", n, i32, GREEDY, e) : NULL;
+    const struct ds_tensor *gr = am ? oracle_tensor(o, "greedy", n, i32, DS_CHECK_GREEDY, e) : NULL;
     const struct ds_tensor *lg = gr ? oracle_tensor(o, "logits", n, f32, (size_t)s->g->model.hp.n_vocab, e) : NULL;
     if (!lg) return DS_EFORMAT;
-    const struct reference ref = { n, ids->data, lg->data, am->data, gr->data, oracle_cache, (void *)(uintptr_t)o };
-    return add_case(r, s, &ref, &l, e);
+    const struct ds_check_reference ref = { n, ids->data, lg->data, am->data, gr->data, oracle_cache, (void *)(uintptr_t)o };
+    return ds_check_add(r, s, &ref, &l, e);
 }
 
 static int by_number(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
@@ -240,92 +220,6 @@ static ds_status against_oracle(struct ds_check_report *r, ds_session *s, const 
     return st;
 }
 
-/* --- against the template --- */
-
-
-/* The template's own caches, read when asked for: buf[0] keys or conv, buf[1] values or recurrent. The
- * template has decoded past the prompt by then, so recurrent caches were recorded with the prompt. */
-struct template_caches { float **a, **b; };
-
-static const float *template_cache(void *ctx, const char *what, int layer, int n, size_t elems)
-{
-    struct template_caches *c = ctx;
-    (void)n; (void)elems;
-    return !strcmp(what, "keys") || !strcmp(what, "conv") ? c->a[layer] : c->b[layer];
-}
-
-static ds_status record_caches(ds_session *s, struct template_caches *c, struct ds_err *e)
-{
-    const struct ds_hparams *hp = &s->g->model.hp;
-    for (int i = 0; i < hp->n_layer; i++) {
-        const size_t kv = (size_t)s->st.pos * (size_t)hp->at.n_kv * (size_t)hp->at.hd;
-        const size_t na = hp->attn[i] ? kv : (size_t)(hp->gdn.conv_k - 1) * (size_t)ds_gdn_channels(&hp->gdn);
-        const size_t nb = hp->attn[i] ? kv : (size_t)hp->gdn.n_vh * (size_t)hp->gdn.dk * (size_t)hp->gdn.dv;
-        if (!(c->a[i] = malloc(na * sizeof(float))) || !(c->b[i] = malloc(nb * sizeof(float))))
-            return ds_fail(e, DS_ENOMEM, "the system refused memory for the template's caches");
-        if (hp->attn[i]) ds_session_kv(s, i, c->a[i], c->b[i]);
-        else ds_session_gdn_state(s, i, c->a[i], c->b[i]);
-    }
-    return DS_OK;
-}
-
-static ds_status template_case(struct ds_check_report *r, ds_session *s, ds_session *tmpl, int n, struct ds_err *e)
-{
-    const struct ds_hparams *hp = &s->g->model.hp;
-    const size_t L = (size_t)hp->n_layer, vocab = (size_t)hp->n_vocab;
-    const struct limits l = template_limits(s->g);
-    int32_t greedy[GREEDY], *ids = malloc(2 * (size_t)n * sizeof *ids), *am = ids ? ids + n : NULL;
-    float *logits = malloc(vocab * sizeof *logits), **caches = calloc(2 * L, sizeof *caches);
-    struct template_caches tc = { caches, caches ? caches + L : NULL };
-    struct ds_rng rng;
-    ds_status st = ids && logits && caches ? DS_OK : ds_fail(e, DS_ENOMEM, "the system refused memory for the template's results");
-    ds_rng_seed(&rng, (uint64_t)n);
-    ds_session_reset(tmpl);
-    for (int i = 0; i < n && !st; i++) ids[i] = (int32_t)(ds_rng_u64(&rng) % vocab);
-    if (!st && !(st = ds_session_prefill(tmpl, ids, n, DS_ROWS_ALL, NULL, NULL, e)) && !(st = record_caches(tmpl, &tc, e))) {
-        for (int i = 0; i < n; i++) am[i] = argmax(ds_session_logits_row(tmpl, i), hp->n_vocab);
-        memcpy(logits, ds_session_logits(tmpl), vocab * sizeof *logits);
-        for (int i = 0; i < GREEDY && !st; i++) {
-            greedy[i] = argmax(ds_session_logits(tmpl), hp->n_vocab);
-            if (i + 1 < GREEDY) st = ds_session_decode(tmpl, greedy[i], e);
-        }
-        const struct reference ref = { n, ids, logits, am, greedy, template_cache, &tc };
-        if (!st) st = add_case(r, s, &ref, &l, e);
-    }
-    for (size_t i = 0; caches && i < 2 * L; i++) free(caches[i]);
-    free(caches);
-    free(logits);
-    free(ids);
-    return st;
-}
-
-static ds_status against_template(struct ds_check_report *r, ds_session *s, const struct ds_options *o, ds_tick tick, void *tick_ctx, struct ds_err *e)
-{
-    /* Lengths around the conv kernel, the GDN chunk and a ubatch; long ones only where the plain path takes seconds. */
-    static const int lengths[] = { 1, 2, 5, 64, 65, 129, 257 };
-    const double budget = 40e9;    /* operations of the plain path that a witness may cost per prompt */
-    const bool cpu_full = !strcmp(s->g->be->name, "cpu") && !strcmp(s->g->be->placement, "full");
-    struct ds_options to = *o;
-    ds_engine *g = NULL;
-    ds_session *t = NULL;
-    to.backend = "cpu";
-    to.placement = "full";
-    to.gdn = "seq";
-    if (cpu_full) to.isa = "scalar";
-    to.progress = NULL;
-    ds_status st = ds_engine_open(&g, &to, e);
-    if (!st) st = ds_session_new(&t, g, e);
-    for (int i = 0, n = (int)(sizeof lengths / sizeof *lengths); i < n && !st; i++) {
-        if (i > 2 && (lengths[i] + GREEDY) * s->g->info.gemm_flop_per_token > budget * (cpu_full ? 1 : 20)) break;
-        if (lengths[i] + GREEDY > s->g->info.ctx) break;
-        st = template_case(r, s, t, lengths[i], e);
-        if (!st && tick && tick(tick_ctx, i + 1, n) && i + 1 < n) st = ds_fail(e, DS_ECANCEL, "stopped after %d of %d prompts", i + 1, n);
-    }
-    ds_session_free(t);
-    ds_engine_close(g);
-    return st;
-}
-
 ds_status ds_check(const struct ds_options *o, const char *oracle, struct ds_check_report *r, ds_tick tick, void *tick_ctx, struct ds_err *e)
 {
     struct ds_err own = { 0 };
@@ -343,10 +237,14 @@ ds_status ds_check(const struct ds_options *o, const char *oracle, struct ds_che
         snprintf(r->isa, sizeof r->isa, "%s", ds_engine_isa(g));
         st = ds_session_new(&s, g, e);
     }
-    if (!st) st = oracle ? against_oracle(r, s, oracle, tick, tick_ctx, e) : against_template(r, s, &opt, tick, tick_ctx, e);
-    r->pass &= !st && r->n_cases > 0;
+    /* Two host paths of quantised weights are compared in step, everything else end to end. */
+    const bool in_step = !st && !oracle && !strcmp(g->be->name, "cpu") && !ds_check_float_weights(g);
+    if (!st && oracle) st = against_oracle(r, s, oracle, tick, tick_ctx, e);
+    else if (!st && !in_step) st = ds_check_template(r, s, &opt, tick, tick_ctx, e);
     ds_session_free(s);
     ds_engine_close(g);
+    if (in_step) st = ds_check_tandem(r, &opt, tick, tick_ctx, e);
+    r->pass &= !st && r->n_cases > 0;
     return st;
 }
 

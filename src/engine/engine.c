@@ -1,6 +1,7 @@
 /* A loaded model on a backend: opening, facts, plan. */
 #include "engine/engine.h"
 
+#include "backend/tandem/tandem.h"
 #include "base/cpu.h"
 #include "base/os.h"
 #include "synth/synth.h"
@@ -94,7 +95,7 @@ static ds_status load(struct ds_engine *g, const struct ds_options *o, struct ds
     return ds_gguf_open(&g->gguf, o->model, e);
 }
 
-static ds_status open_backend(struct ds_engine *g, const struct ds_options *o, struct ds_err *e)
+static ds_status open_backend(struct ds_engine *g, const struct ds_options *o, bool tandem, struct ds_err *e)
 {
     const char *kv = o->kv ? o->kv : "f16", *gdn = o->gdn ? o->gdn : "auto";
     if (strcmp(kv, "f16") && strcmp(kv, "f32")) return ds_fail(e, DS_EARG, "KV type '%s' is unknown, expected f16 or f32", kv);
@@ -109,6 +110,12 @@ static ds_status open_backend(struct ds_engine *g, const struct ds_options *o, s
     g->max_cuts = o->max_cuts < 0 ? 0 : o->max_cuts > DS_MAX_CUTS ? DS_MAX_CUTS : o->max_cuts;
     const struct ds_backend_options bo = { .threads = g->threads, .isa = g->isa, .kv = kv, .gdn = gdn };
     g->be = ds_backend_open(o->backend, o->placement, &bo, e);
+    if (g->be && tandem) {
+        const struct ds_backend_options plain = { .threads = g->threads, .isa = 0, .kv = kv, .gdn = "seq" };
+        struct ds_backend *b = ds_backend_open("cpu", "full", &plain, e), *path = g->be;
+        g->be = b ? ds_tandem_new(path, b, e) : NULL;
+        if (!b) path->ops->free(path);
+    }
     return g->be ? DS_OK : e->code;
 }
 
@@ -129,10 +136,10 @@ static ds_status choose_ctx(struct ds_engine *g, int64_t asked, struct ds_err *e
     return DS_OK;
 }
 
-static ds_status open_steps(struct ds_engine *g, const struct ds_options *o, struct ds_err *e)
+static ds_status open_steps(struct ds_engine *g, const struct ds_options *o, bool tandem, struct ds_err *e)
 {
     ds_status st;
-    if ((st = load(g, o, e)) || (st = open_backend(g, o, e)) ||
+    if ((st = load(g, o, e)) || (st = open_backend(g, o, tandem, e)) ||
         (st = ds_model_bind(&g->model, g->gguf, g->be, o->progress, o->progress_ctx, e)) || (st = ds_tokenizer_new(&g->tok, g->gguf, e)))
         return st;
     fill_info(g);
@@ -142,7 +149,7 @@ static ds_status open_steps(struct ds_engine *g, const struct ds_options *o, str
     return ds_scratch_new(&g->scratch, &g->model, g->ubatch, g->max_cuts, e);
 }
 
-ds_status ds_engine_open(ds_engine **out, const struct ds_options *o, struct ds_err *e)
+static ds_status open_engine(ds_engine **out, const struct ds_options *o, bool tandem, struct ds_err *e)
 {
     const uint64_t t0 = ds_now_ns();
     struct ds_err own = { 0 };
@@ -150,7 +157,7 @@ ds_status ds_engine_open(ds_engine **out, const struct ds_options *o, struct ds_
     *out = NULL;
     struct ds_engine *g = calloc(1, sizeof *g);
     if (!g) return ds_fail(e, DS_ENOMEM, "the system refused memory for the engine");
-    ds_status st = open_steps(g, o, e);
+    ds_status st = open_steps(g, o, tandem, e);
     if (st) {
         ds_engine_close(g);
         return st;
@@ -160,6 +167,9 @@ ds_status ds_engine_open(ds_engine **out, const struct ds_options *o, struct ds_
     *out = g;
     return DS_OK;
 }
+
+ds_status ds_engine_open(ds_engine **out, const struct ds_options *o, struct ds_err *e) { return open_engine(out, o, false, e); }
+ds_status ds_engine_open_tandem(ds_engine **out, const struct ds_options *o, struct ds_err *e) { return open_engine(out, o, true, e); }
 
 void ds_engine_close(ds_engine *g)
 {

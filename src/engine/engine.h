@@ -39,6 +39,9 @@ struct ds_session {
     bool timing_only, profiled, failed;
 };
 
+/* An engine whose backend runs the path that o describes and the plain CPU path in step (backend/tandem). */
+ds_status ds_engine_open_tandem(ds_engine **out, const struct ds_options *o, struct ds_err *e);
+
 /* Makes room for `need` token ids in all. */
 ds_status ds_session_hold(struct ds_session *s, int64_t need, struct ds_err *e);
 

@@ -45,6 +45,21 @@ static void oracle_minis_in_placement_gemm(void)
     }
 }
 
+/* Without an oracle: the path against the plain one, quantised weights op by op, float weights end to end. */
+static void check_without_oracle_passes_on_the_cpu(void)
+{
+    static const char *const models[] = { "models/tales-q8_0.gguf", FIXTURES "mini-dense.gguf", FIXTURES "mini-moe.gguf" };
+    for (int i = 0; i < 6; i++) {
+        struct ds_check_report r;
+        struct ds_err e = { 0 };
+        const struct ds_options o = { .model = models[i / 2], .placement = i % 2 ? "gemm" : "full" };
+        CHECK_MSG(!ds_check(&o, NULL, &r, NULL, NULL, &e), "%s", e.msg);
+        CHECK(r.pass && r.n_cases >= 5);
+        for (int k = 0; k < r.n_cases; k++) CHECK_MSG(r.cases[k].pass && r.cases[k].logits_cosine >= 0.999999, "%s n %d: %s", models[i / 2], r.cases[k].n, r.cases[k].why);
+        ds_check_report_free(&r);
+    }
+}
+
 /* --- the via-MM path: products on one backend, everything else on another --- */
 
 static void via_mm(const char *model, const char *kv)
@@ -392,6 +407,7 @@ static const struct ds_test tests[] = {
     { "oracle_minis_on_every_isa", oracle_minis_on_every_isa },
     { "oracle_minis_in_placement_gemm", oracle_minis_in_placement_gemm },
     { "oracle_tales_q8_0", oracle_tales_q8_0 },
+    { "check_without_oracle_passes_on_the_cpu", check_without_oracle_passes_on_the_cpu },
     { "qwen35_hybrid_via_mm_matches_cpu_template", qwen35_hybrid_via_mm_matches_cpu_template },
     { "qwen35_hybrid_prefill_isolation_gates_zero_the_stage", qwen35_hybrid_prefill_isolation_gates_zero_the_stage },
     { "profile_does_not_change_a_bit", profile_does_not_change_a_bit },
