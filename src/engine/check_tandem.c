@@ -6,7 +6,7 @@
  * of 1e-4 in cosine. In step, every op must agree to the backend's own limit, and a wrong one is named. */
 #include "engine/check.h"
 
-#include "backend/tandem/tandem.h"
+#include "backend/tandem.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* A loaded model on a backend: opening, facts, plan. */
 #include "engine/engine.h"
 
-#include "backend/tandem/tandem.h"
+#include "backend/tandem.h"
 #include "base/cpu.h"
 #include "base/os.h"
 #include "synth/synth.h"

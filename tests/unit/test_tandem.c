@@ -2,7 +2,7 @@
 #include "../harness.h"
 
 #include "backend/cpu/open.h"
-#include "backend/tandem/tandem.h"
+#include "backend/tandem.h"
 
 #include <math.h>
 

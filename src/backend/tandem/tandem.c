@@ -1,4 +1,4 @@
-#include "backend/tandem/tandem.h"
+#include "backend/tandem.h"
 
 #include <math.h>
 #include <stdio.h>

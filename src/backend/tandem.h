@@ -5,8 +5,8 @@
  * last-bit difference that turns over one rounding of an activation does not become another prompt for
  * all that follows, and a wrong kernel is named. State (conv, recurrent, KV) is never copied: each side
  * keeps its own, so errors that build up over tokens show. Both backends must map their buffers. */
-#ifndef DS_BACKEND_TANDEM_TANDEM_H
-#define DS_BACKEND_TANDEM_TANDEM_H
+#ifndef DS_BACKEND_TANDEM_H
+#define DS_BACKEND_TANDEM_H
 
 #include "backend/backend.h"
 
