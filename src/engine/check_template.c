@@ -49,7 +49,8 @@ static ds_status template_case(struct ds_check_report *r, ds_session *s, ds_sess
     struct template_caches tc = { caches, caches ? caches + L : NULL };
     ds_status st = ids && logits && caches ? DS_OK : ds_fail(e, DS_ENOMEM, "the system refused memory for the template's results");
     ds_session_reset(tmpl);
-    if (!st && !(st = ds_check_prompt(tmpl->g, ids, n, e)) && !(st = ds_session_prefill(tmpl, ids, n, DS_ROWS_ALL, NULL, NULL, e)) && !(st = record_caches(tmpl, &tc, e))) {
+    if (!st && !(st = ds_check_prompt(tmpl->g, ids, n, e)) && !(st = ds_session_prefill(tmpl, ids, n, DS_ROWS_ALL, NULL, NULL, e)) &&
+        !(st = record_caches(tmpl, &tc, e))) {
         for (int i = 0; i < n; i++) am[i] = ds_check_argmax(ds_session_logits_row(tmpl, i), hp->n_vocab);
         memcpy(logits, ds_session_logits(tmpl), vocab * sizeof *logits);
         for (int i = 0; i < DS_CHECK_GREEDY && !st; i++) {

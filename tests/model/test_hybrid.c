@@ -55,7 +55,8 @@ static void check_without_oracle_passes_on_the_cpu(void)
         const struct ds_options o = { .model = models[i / 2], .placement = i % 2 ? "gemm" : "full" };
         CHECK_MSG(!ds_check(&o, NULL, &r, NULL, NULL, &e), "%s", e.msg);
         CHECK(r.pass && r.n_cases >= 5);
-        for (int k = 0; k < r.n_cases; k++) CHECK_MSG(r.cases[k].pass && r.cases[k].logits_cosine >= 0.999999, "%s n %d: %s", models[i / 2], r.cases[k].n, r.cases[k].why);
+        for (int k = 0; k < r.n_cases; k++)
+            CHECK_MSG(r.cases[k].pass && r.cases[k].logits_cosine >= 0.999999, "%s n %d: %s", models[i / 2], r.cases[k].n, r.cases[k].why);
         ds_check_report_free(&r);
     }
 }
