@@ -182,6 +182,7 @@ static struct ds_gguf_writer *small_writer(void)
     ds_gguf_put_str(w, "general.architecture", "test");
     ds_gguf_put_u32(w, "u", 4000000000u);
     ds_gguf_put_u64(w, "uu", UINT64_MAX);
+    ds_gguf_put_u32(w, "zero", 0);
     ds_gguf_put_f32(w, "f", 1e-6f);
     ds_gguf_put_bool(w, "b", true);
     ds_gguf_put_i32s(w, "ints", ints, 3);
@@ -203,6 +204,7 @@ static void check_small(const struct ds_gguf *g)
     CHECK(!ds_gguf_str(g, "general.architecture", &s, NULL) && s.n == 4 && !memcmp(s.p, "test", 4));
     CHECK(!ds_gguf_u64(g, "u", &u, NULL) && u == 4000000000u);
     CHECK(!ds_gguf_u64(g, "uu", &u, NULL) && u == UINT64_MAX);
+    CHECK(!ds_gguf_u64(g, "zero", &u, NULL) && u == 0);
     CHECK(!ds_gguf_f64(g, "f", &f, NULL) && f == 1e-6f);
     CHECK(!ds_gguf_bool(g, "b", &b, NULL) && b);
     CHECK(!ds_gguf_arr(g, "ints", &a, NULL) && a.t == DS_KV_I32 && a.n == 3 && ds_arr_int(&a, 2) == INT32_MIN);
