@@ -47,66 +47,62 @@ static __device__ __forceinline__ void chunk_span(const ds_cu_gdn &g, int chunk,
     *len = left < full ? left : full;
 }
 
-/* --- convolution, SiLU, unit length. Block: one chunk of one head; thread: 8 channels of 8 tokens. --- */
+/* --- convolution, SiLU, unit length. Block: one chunk of one head; warp: 8 tokens; lane: 4 channels. --- */
 
-enum { CONV_ROWS = 8, CONV_THREADS = 16 * C / CONV_ROWS };
+enum { CONV_ROWS = 8, CONV_THREADS = 32 * C / CONV_ROWS };
 
-__global__ void __launch_bounds__(CONV_THREADS)
+__global__ void __launch_bounds__(CONV_THREADS, 3)
     conv_tiles_kernel(void *base, const float *__restrict__ hist, const uint16_t *__restrict__ u, int64_t ldu,
                       const float *__restrict__ conv_w, ds_cu_gdn g)
 {
     const tiles tl = tiles_at(base, g);
-    const int chunk = blockIdx.y, part = blockIdx.x, unit = threadIdx.x % 16, row0 = threadIdx.x / 16 * CONV_ROWS;
-    const int c0 = part * D + unit * 8, channels = 2 * g.n_kh * D + g.n_vh * D;
+    const int chunk = blockIdx.y, part = blockIdx.x, lane = threadIdx.x % 32, row0 = threadIdx.x / 32 * CONV_ROWS;
+    const int c0 = part * D + lane * 4, channels = 2 * g.n_kh * D + g.n_vh * D;
     int t0, len;
     chunk_span(g, chunk, &t0, &len);
 
-    uint4 raw[CONV_ROWS + 3];                    /* bf16 inputs, all in flight before the first is used */
+    uint2 raw[CONV_ROWS + 3];                    /* bf16 inputs, all in flight before the first is used */
 #pragma unroll
     for (int r = 0; r < CONV_ROWS + 3; r++) {
         const int row = row0 + r - 3, m = t0 + row;
-        raw[r] = m >= 0 && row < len ? __ldg(reinterpret_cast<const uint4 *>(u + m * ldu + c0)) : make_uint4(0, 0, 0, 0);
+        raw[r] = m >= 0 && row < len ? __ldg(reinterpret_cast<const uint2 *>(u + m * ldu + c0)) : make_uint2(0, 0);
     }
-    float w[8][4], win[4][8];                    /* taps; the last four inputs of each channel */
+    float w[4][4], win[4][4];                    /* taps; the last four inputs of each channel */
 #pragma unroll
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 4; i++) {
         const float4 f = __ldg(reinterpret_cast<const float4 *>(conv_w) + c0 + i);
         w[i][0] = f.x, w[i][1] = f.y, w[i][2] = f.z, w[i][3] = f.w;
     }
     uint8_t *tile = tl.v + ((int64_t)chunk * g.n_vh + part - 2 * g.n_kh) * V_TILE;
     if (part < g.n_kh) tile = tl.kq + ((int64_t)chunk * g.n_kh + part) * KQ_TILE + 2 * HALF_TILE;
     else if (part < 2 * g.n_kh) tile = tl.kq + ((int64_t)chunk * g.n_kh + part - g.n_kh) * KQ_TILE;
-    tile += unit / 8 * HALF_TILE;
+    tile += lane / 16 * HALF_TILE + lane % 2 * 8;
 #pragma unroll
     for (int r = 0; r < CONV_ROWS + 3; r++) {
         const int row = row0 + r - 3, m = t0 + row;
-        const uint32_t x[4] = { raw[r].x, raw[r].y, raw[r].z, raw[r].w };
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            win[r % 4][2 * i] = __uint_as_float(x[i] << 16);
-            win[r % 4][2 * i + 1] = __uint_as_float(x[i] & 0xffff0000u);
-        }
+        float *in = win[r % 4];
+        in[0] = __uint_as_float(raw[r].x << 16);
+        in[1] = __uint_as_float(raw[r].x & 0xffff0000u);
+        in[2] = __uint_as_float(raw[r].y << 16);
+        in[3] = __uint_as_float(raw[r].y & 0xffff0000u);
         if (m < 0)
 #pragma unroll
-            for (int i = 0; i < 8; i++) win[r % 4][i] = hist[(int64_t)(3 + m) * channels + c0 + i];
+            for (int i = 0; i < 4; i++) in[i] = hist[(int64_t)(3 + m) * channels + c0 + i];
         if (r < 3) continue;
-        float f[8], sum = 0;
+        float f[4], sum = 0;
 #pragma unroll
-        for (int i = 0; i < 8; i++) {
+        for (int i = 0; i < 4; i++) {
             const float s = w[i][0] * win[(r + 1) % 4][i] + w[i][1] * win[(r + 2) % 4][i] + w[i][2] * win[(r + 3) % 4][i] +
                             w[i][3] * win[r % 4][i];
             f[i] = row < len ? silu_fast(s) : 0.f;           /* rows past the end are zero tokens */
             sum += f[i] * f[i];
         }
         if (part < 2 * g.n_kh) {
+            const float s = 1.f / fmaxf(sqrtf(warp_sum(sum)), g.eps);
 #pragma unroll
-            for (int o = 8; o; o >>= 1) sum += __shfl_xor_sync(~0u, sum, o);
-            const float s = 1.f / fmaxf(sqrtf(sum), g.eps);
-#pragma unroll
-            for (int i = 0; i < 8; i++) f[i] *= s;
+            for (int i = 0; i < 4; i++) f[i] *= s;
         }
-        *reinterpret_cast<uint4 *>(tile + swizzled(row, unit % 8)) =
-            make_uint4(pack_f16(f[0], f[1]), pack_f16(f[2], f[3]), pack_f16(f[4], f[5]), pack_f16(f[6], f[7]));
+        *reinterpret_cast<uint2 *>(tile + swizzled(row, lane / 2 % 8)) = make_uint2(pack_f16(f[0], f[1]), pack_f16(f[2], f[3]));
     }
 }
 
@@ -159,45 +155,55 @@ static __device__ __forceinline__ void solve_diagonal(float *x, const float *a, 
         for (int i = 0; i < 16; i++) x[(at + i) * A_LD + at + j] = col[i];
 }
 
-/* out[N x N] = sign l r for this thread's column and ROWS rows: N * N / ROWS threads. l, r in rows of A_LD or ld floats. */
-template <int N, int ROWS, int SIGN> static __device__ __forceinline__ void
-block_product(float *out, int ld_out, const float *l, int ld_l, const float *r, int ld_r, int thread)
+/* TF32 keeps 10 bits of mantissa, rounded to nearest here; sums are f32. */
+static __device__ __forceinline__ uint32_t to_tf32(float v)
 {
-    const int j = thread % N, i0 = thread / N * ROWS;
-    float s[ROWS] = {};
-#pragma unroll
-    for (int m = 0; m < N; m += 4) {
-        float x[4];
-#pragma unroll
-        for (int k = 0; k < 4; k++) x[k] = r[(m + k) * ld_r + j];
-#pragma unroll
-        for (int i = 0; i < ROWS; i++) {
-            const float4 v = *reinterpret_cast<const float4 *>(l + (i0 + i) * ld_l + m);
-            s[i] += v.x * x[0] + v.y * x[1] + v.z * x[2] + v.w * x[3];
-        }
-    }
-#pragma unroll
-    for (int i = 0; i < ROWS; i++) out[(i0 + i) * ld_out + j] = SIGN * s[i];
+    uint32_t r;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(v));
+    return r;
 }
 
-/* X = (I + A)^-1 from blocks: [L11 0; L21 L22]^-1 = [X11 0; -X22 L21 X11, X22], 16 to 32 to 64. All f32. The upper blocks of
- * x beyond those on the diagonal are not written. */
+/* out[16 rows x 8 columns] = SIGN l r, l [16 x K], r [K x 8]: one warp. Rows of each lie ld floats apart. */
+template <int K, int SIGN>
+static __device__ __forceinline__ void tile_product(float *out, int ld_out, const float *l, int ld_l, const float *r, int ld_r)
+{
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    float d[4] = {};
+#pragma unroll
+    for (int k = 0; k < K; k += 8) {
+        const uint32_t a0 = to_tf32(l[g * ld_l + k + t]), a1 = to_tf32(l[(g + 8) * ld_l + k + t]);
+        const uint32_t a2 = to_tf32(l[g * ld_l + k + t + 4]), a3 = to_tf32(l[(g + 8) * ld_l + k + t + 4]);
+        const uint32_t b0 = to_tf32(r[(k + t) * ld_r + g]), b1 = to_tf32(r[(k + t + 4) * ld_r + g]);
+        asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                     : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+    }
+    *reinterpret_cast<float2 *>(out + g * ld_out + 2 * t) = make_float2(SIGN * d[0], SIGN * d[1]);
+    *reinterpret_cast<float2 *>(out + (g + 8) * ld_out + 2 * t) = make_float2(SIGN * d[2], SIGN * d[3]);
+}
+
+/* X = (I + A)^-1 from blocks: [L11 0; L21 L22]^-1 = [X11 0; -X22 L21 X11, X22], 16 to 32 to 64. The blocks on the diagonal
+ * are solved in f32; a product that joins two has TF32 operands, an error of the order of what rounding X to f16 adds
+ * later. Upper blocks beyond those on the diagonal are not written. */
 static __device__ __forceinline__ void invert(float *x, const float *a, float *y)
 {
     enum { LDY = C / 2 + 4 };
-    const int warp = threadIdx.x / 32;
+    const int warp = threadIdx.x / 32, at = warp / 2 * 32, n8 = warp % 2 * 8, row = warp / 2 * 16;
     solve_diagonal(x, a, 16 * warp);
+    for (int i = threadIdx.x % 64; i < 16 * 16; i += 64)         /* 32 x 32 blocks are read whole */
+        x[(at + i / 16) * A_LD + at + 16 + i % 16] = 0;
     __syncthreads();
-    const int at = warp / 2 * 32, t = threadIdx.x % 64;      /* two warps for each pair of blocks */
-    block_product<16, 4, 1>(y + warp / 2 * 16 * LDY, LDY, a + (at + 16) * A_LD + at, A_LD, x + at * A_LD + at, A_LD, t);
+    /* two warps for each pair of 16 x 16 blocks, 8 columns each; a warp reads the columns of y that it wrote */
+    tile_product<16, 1>(y + row * LDY + n8, LDY, a + (at + 16) * A_LD + at, A_LD, x + at * A_LD + at + n8, A_LD);
+    __syncwarp();
+    tile_product<16, -1>(x + (at + 16) * A_LD + at + n8, A_LD, x + (at + 16) * A_LD + at + 16, A_LD, y + row * LDY + n8, LDY);
     __syncthreads();
-    block_product<16, 4, -1>(x + (at + 16) * A_LD + at, A_LD, x + (at + 16) * A_LD + at + 16, A_LD, y + warp / 2 * 16 * LDY, LDY,
-                             t);
-    for (int i = t; i < 16 * 16; i += 64) x[(at + i / 16) * A_LD + at + 16 + i % 16] = 0; /* the 32 x 32 blocks are read whole */
-    __syncthreads();
-    block_product<32, 8, 1>(y, LDY, a + 32 * A_LD, A_LD, x, A_LD, threadIdx.x);
-    __syncthreads();
-    block_product<32, 8, -1>(x + 32 * A_LD, A_LD, x + 32 * A_LD + 32, A_LD, y, LDY, threadIdx.x);
+    /* one pair of 32 x 32 blocks: 8 columns a warp, two tiles of 16 rows */
+    const int c8 = warp * 8;
+    for (int r = 0; r < 32; r += 16) tile_product<32, 1>(y + r * LDY + c8, LDY, a + (32 + r) * A_LD, A_LD, x + c8, A_LD);
+    __syncwarp();
+    for (int r = 0; r < 32; r += 16)
+        tile_product<32, -1>(x + (32 + r) * A_LD + c8, A_LD, x + (32 + r) * A_LD + 32, A_LD, y + c8, LDY);
     __syncthreads();
 }
 
@@ -302,11 +308,15 @@ __global__ void __launch_bounds__(GRAM_THREADS, 4)
 #pragma unroll
         for (int j = 0; j < 8; j++) {
             const int col = 8 * j + 2 * (lane % 4);
+            uint32_t *p = reinterpret_cast<uint32_t *>(sh.done.p + swizzled(row, col / 8) + col % 8 * 2);
+            if (j > 2 * warp + 1) {              /* above the diagonal, where A is not read */
+                *p = 0;
+                continue;
+            }
             const float2 cc = *reinterpret_cast<const float2 *>(sh.c + col);
             /* masked before exp: above the diagonal the difference is positive */
             const float d0 = exp_fast(col <= row ? cr - cc.x : -INFINITY), d1 = exp_fast(col < row ? cr - cc.y : -INFINITY);
-            *reinterpret_cast<uint32_t *>(sh.done.p + swizzled(row, col / 8) + col % 8 * 2) =
-                pack_f16(qk[j][2 * half] * scale * d0, qk[j][2 * half + 1] * scale * d1);
+            *p = pack_f16(qk[j][2 * half] * scale * d0, qk[j][2 * half + 1] * scale * d1);
             *reinterpret_cast<float2 *>(sh.a + row * A_LD + col) =
                 make_float2(col < row ? bt * kk[j][2 * half] * d0 : 0.f, col + 1 < row ? bt * kk[j][2 * half + 1] * d1 : 0.f);
         }
