@@ -127,6 +127,7 @@ void ds_cuda_free(struct ds_backend *be)
     cudaFreeHost(c->ids_host);
     cudaFree(c->part);
     if (c->stream) cudaStreamDestroy(c->stream);
+    ds_pool_free(c->pool);
     free(c);
 }
 
@@ -151,7 +152,8 @@ static ds_status find_device(struct ds_cuda *c, struct ds_err *e)
 struct ds_backend *ds_cuda_open(const struct ds_backend_options *o, struct ds_err *e)
 {
     struct ds_cuda *c = calloc(1, sizeof *c);
-    if (!c) {
+    if (!c || !(c->pool = ds_pool_new(o->threads))) {
+        free(c);
         ds_fail(e, DS_ENOMEM, "the system refused memory for the CUDA backend");
         return NULL;
     }

@@ -8,6 +8,7 @@
 
 #include "backend/backend.h"
 #include "backend/cuda/kernels.h"
+#include "base/pool.h"
 
 #include <cublasLt.h>
 
@@ -52,13 +53,20 @@ struct ds_cuda_shape {
 };
 
 /* Rows of split attention: splits x tokens of one call. */
-enum { DS_CUDA_WORKSPACE = 64 << 20, DS_CUDA_SHAPES = 1024, DS_CUDA_STAGING = 2, DS_CUDA_SPLIT_ROWS = 4096 };
+enum {
+    DS_CUDA_WORKSPACE = 64 << 20,
+    DS_CUDA_STAGE_BYTES = 32 << 20,
+    DS_CUDA_SHAPES = 1024,
+    DS_CUDA_STAGING = 2,
+    DS_CUDA_SPLIT_ROWS = 4096
+};
 
 struct ds_cuda {
     struct ds_backend be;
     int sm;                            /* 90 for an H200 */
     bool kv_f16, gdn_chunk;
     cudaStream_t stream;
+    ds_pool *pool;                     /* host threads for copies and conversions */
     cublasLtHandle_t lt;
     void *workspace;
     struct ds_cuda_shape *shapes;      /* [DS_CUDA_SHAPES], open addressing */
@@ -99,6 +107,7 @@ float *ds_cuda_buf_map(struct ds_backend *be, struct ds_buf *b, bool write);
 size_t ds_cuda_elem_bytes(struct ds_backend *be, enum ds_buf_kind kind);
 
 /* weight.c */
+ds_status ds_cuda_staging(struct ds_cuda *c, struct ds_err *e);      /* pinned memory, taken on first use */
 struct ds_weight *ds_cuda_weight_new(struct ds_backend *be, const struct ds_tensor *t, unsigned use, struct ds_err *e);
 void ds_cuda_weight_free(struct ds_backend *be, struct ds_weight *w);
 uint64_t ds_cuda_weight_extra_bytes(struct ds_backend *be, const struct ds_weight *w);

@@ -73,70 +73,144 @@ void ds_cuda_buf_free(struct ds_backend *be, struct ds_buf *b)
     free(b);
 }
 
-/* Stored bytes of elements [off, off+n) to or from dst, row by row where the buffer is a view. */
-static void transfer(struct ds_cuda *c, const struct ds_buf *b, void *host, size_t off, size_t n, bool read)
+/* --- transfers: through pinned staging, piece by piece; while the device fills one piece the host threads empty the other --- */
+
+enum { TASK = 1 << 16 };                                    /* elements of one host task */
+
+/* One piece between staging and the caller's memory. */
+struct piece {
+    const struct ds_buf *b;
+    void *stage, *host;
+    size_t n, es;
+    bool read, as_f32;
+};
+
+static void widen(float *dst, const uint16_t *src, size_t n, bool f16)
+{
+    if (f16)
+        for (size_t i = 0; i < n; i++) dst[i] = ds_f16_to_f32(src[i]);
+    else
+        for (size_t i = 0; i < n; i++) {
+            const uint32_t bits = (uint32_t)src[i] << 16;
+            memcpy(&dst[i], &bits, sizeof bits);
+        }
+}
+
+static void narrow(uint16_t *dst, const float *src, size_t n, bool f16)
+{
+    if (f16)
+        for (size_t i = 0; i < n; i++) dst[i] = ds_f32_to_f16(src[i]);
+    else
+        for (size_t i = 0; i < n; i++) {
+            uint32_t bits;
+            memcpy(&bits, &src[i], sizeof bits);
+            const uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16, nan = bits >> 16 | 0x40;
+            dst[i] = (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? nan : rounded);
+        }
+}
+
+static void move_task(void *ctx, int task, int thread)
+{
+    const struct piece *p = ctx;
+    const size_t at = (size_t)task * TASK, n = p->n - at < TASK ? p->n - at : TASK;
+    const bool f16 = p->b->kind == DS_BUF_KV;
+    char *stage = (char *)p->stage + at * p->es;
+    (void)thread;
+    if (!p->as_f32) {
+        char *host = (char *)p->host + at * p->es;
+        memcpy(p->read ? host : stage, p->read ? stage : host, n * p->es);
+    } else if (p->read) {
+        widen((float *)p->host + at, (const uint16_t *)(void *)stage, n, f16);
+    } else {
+        narrow((uint16_t *)(void *)stage, (const float *)p->host + at, n, f16);
+    }
+}
+
+static void move(struct ds_cuda *c, struct piece *p) { ds_pool_run(c->pool, move_task, p, (int)((p->n + TASK - 1) / TASK)); }
+
+/* Elements [off, off+n) of b between the device and staging, row by row where the buffer is a view. */
+static bool copy_piece(struct ds_cuda *c, const struct ds_buf *b, void *stage, size_t off, size_t n, bool read)
 {
     const size_t es = ds_cuda_elem_bytes(&c->be, b->kind);
     const enum cudaMemcpyKind kind = read ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice;
     const char *doing = read ? "reading a buffer" : "writing a buffer";
-    if (!n) return;
     if (!b->view) {
         char *dev = (char *)b->own + off * es;
-        ds_cuda_ok(c, cudaMemcpyAsync(read ? host : dev, read ? dev : host, n * es, kind, c->stream), doing);
-    } else {
-        for (size_t done = 0; done < n;) {
-            const size_t at = off + done, row = at / b->dim, col = at % b->dim, left = b->dim - col,
-                         m = left < n - done ? left : n - done;
-            char *dev = (char *)(b->view + (int64_t)row * b->ld + (int64_t)col), *h = (char *)host + done * es;
-            const size_t rows = col == 0 && m == b->dim ? (n - done) / b->dim : 1;
-            ds_cuda_ok(c, cudaMemcpy2DAsync(read ? (void *)h : dev, read ? m * es : (size_t)b->ld * es, read ? dev : h,
-                                            read ? (size_t)b->ld * es : m * es, m * es, rows, kind, c->stream), doing);
-            done += m * rows;
-        }
+        return ds_cuda_ok(c, cudaMemcpyAsync(read ? stage : dev, read ? dev : stage, n * es, kind, c->stream), doing);
     }
-    ds_cuda_ok(c, cudaStreamSynchronize(c->stream), doing);
+    for (size_t done = 0; done < n;) {
+        const size_t at = off + done, col = at % b->dim, left = b->dim - col, m = left < n - done ? left : n - done;
+        const size_t rows = m == b->dim ? (n - done) / b->dim : 1, host_ld = m * es, dev_ld = (size_t)b->ld * es;
+        char *dev = (char *)(b->view + (int64_t)(at / b->dim) * b->ld + (int64_t)col), *h = (char *)stage + done * es;
+        if (!ds_cuda_ok(c,
+                        cudaMemcpy2DAsync(read ? h : dev, read ? host_ld : dev_ld, read ? dev : h, read ? dev_ld : host_ld,
+                                          m * es, rows, kind, c->stream),
+                        doing))
+            return false;
+        done += m * rows;
+    }
+    return true;
+}
+
+/* host: stored bytes, or f32 of a 16-bit buffer. Read: piece i comes while the threads move piece i-1; write: the other way round. */
+static void transfer(struct ds_cuda *c, const struct ds_buf *b, void *host, size_t off, size_t n, bool read, bool as_f32)
+{
+    const size_t es = ds_cuda_elem_bytes(&c->be, b->kind), step = DS_CUDA_STAGE_BYTES / es, host_es = as_f32 ? sizeof(float) : es;
+    const char *doing = read ? "reading a buffer" : "writing a buffer";
+    struct ds_err e = { 0 };
+    if (ds_cuda_staging(c, &e)) {
+        if (!c->err.code) c->err = e;
+        return;
+    }
+    size_t before = 0;                                      /* elements of the piece in the other staging */
+    int which = 0;
+    for (size_t at = 0; at < n; at += step, which ^= 1) {
+        const size_t m = n - at < step ? n - at : step;
+        struct piece p = { b, c->staging[which], (char *)host + at * host_es, m, es, read, as_f32 };
+        if (!read) {
+            if (!ds_cuda_ok(c, cudaEventSynchronize(c->staged[which]), doing)) return;
+            move(c, &p);
+        }
+        if (!copy_piece(c, b, c->staging[which], off + at, m, read) ||
+            !ds_cuda_ok(c, cudaEventRecord(c->staged[which], c->stream), doing))
+            return;
+        if (read && before) {
+            struct piece last = { b, c->staging[!which], (char *)host + (at - step) * host_es, before, es, read, as_f32 };
+            if (!ds_cuda_ok(c, cudaEventSynchronize(c->staged[!which]), doing)) return;
+            move(c, &last);
+        }
+        before = m;
+    }
+    if (!ds_cuda_ok(c, cudaStreamSynchronize(c->stream), doing) || !read || !n) return;
+    struct piece last = { b, c->staging[!which], (char *)host + (n - before) * host_es, before, es, read, as_f32 };
+    move(c, &last);
 }
 
 void ds_cuda_buf_get(struct ds_backend *be, void *dst, const struct ds_buf *src, size_t off, size_t n)
 {
-    transfer(ds_cuda_of(be), src, dst, off, n, true);
+    transfer(ds_cuda_of(be), src, dst, off, n, true, false);
+}
+
+void ds_cuda_buf_read(struct ds_backend *be, float *dst, const struct ds_buf *src, size_t off, size_t n)
+{
+    transfer(ds_cuda_of(be), src, dst, off, n, true, ds_cuda_elem_bytes(be, src->kind) == 2);
+}
+
+static void put(struct ds_backend *be, struct ds_buf *dst, size_t off, const void *src, size_t n, bool as_f32)
+{
+    union { const void *in; void *io; } host = { src };     /* only read in this direction */
+    dst->view = NULL;
+    transfer(ds_cuda_of(be), dst, host.io, off, n, false, as_f32);
 }
 
 void ds_cuda_buf_set(struct ds_backend *be, struct ds_buf *dst, size_t off, const void *src, size_t n)
 {
-    union { const void *in; void *io; } host = { src };     /* transfer only reads it in this direction */
-    dst->view = NULL;
-    transfer(ds_cuda_of(be), dst, host.io, off, n, false);
-}
-
-static bool is_16bit(struct ds_backend *be, const struct ds_buf *b) { return ds_cuda_elem_bytes(be, b->kind) == 2; }
-
-void ds_cuda_buf_read(struct ds_backend *be, float *dst, const struct ds_buf *src, size_t off, size_t n)
-{
-    ds_cuda_buf_get(be, dst, src, off, n);
-    if (!is_16bit(be, src)) return;
-    const uint16_t *h = (const uint16_t *)dst;
-    for (size_t i = n; i--;) {                              /* widening in place, from the end */
-        uint16_t v;
-        memcpy(&v, h + i, sizeof v);
-        dst[i] = src->kind == DS_BUF_KV ? ds_f16_to_f32(v) : ds_bf16_to_f32(v);
-    }
+    put(be, dst, off, src, n, false);
 }
 
 void ds_cuda_buf_write(struct ds_backend *be, struct ds_buf *dst, size_t off, const float *src, size_t n)
 {
-    if (!is_16bit(be, dst)) {
-        ds_cuda_buf_set(be, dst, off, src, n);
-        return;
-    }
-    uint16_t *h = malloc((n ? n : 1) * sizeof *h);
-    if (!h) {
-        ds_cuda_ok(ds_cuda_of(be), cudaErrorMemoryAllocation, "writing a buffer");
-        return;
-    }
-    for (size_t i = 0; i < n; i++) h[i] = dst->kind == DS_BUF_KV ? ds_f32_to_f16(src[i]) : ds_f32_to_bf16(src[i]);
-    ds_cuda_buf_set(be, dst, off, h, n);
-    free(h);
+    put(be, dst, off, src, n, ds_cuda_elem_bytes(be, dst->kind) == 2);
 }
 
 float *ds_cuda_buf_map(struct ds_backend *be, struct ds_buf *b, bool write)

@@ -6,31 +6,46 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STAGE_BYTES = 32 << 20 };
 /* Device memory that bf16 copies leave free for caches, activations and scratch. */
 static const size_t KEEP_FREE = (size_t)6 << 30;
 
+ds_status ds_cuda_staging(struct ds_cuda *c, struct ds_err *e)
+{
+    ds_status st = DS_OK;
+    for (int i = 0; i < DS_CUDA_STAGING && !st; i++) {
+        if (!c->staging[i]) st = ds_cuda_check(cudaMallocHost(&c->staging[i], DS_CUDA_STAGE_BYTES), "taking pinned memory", e);
+        if (!st && !c->staged[i])
+            st = ds_cuda_check(cudaEventCreateWithFlags(&c->staged[i], cudaEventDisableTiming), "creating an event", e);
+    }
+    return st;
+}
+
+enum { COPY_TASK = 1 << 20 };
+struct copy { char *dst; const char *src; size_t n; };
+
+static void copy_task(void *ctx, int task, int thread)
+{
+    const struct copy *c = ctx;
+    const size_t at = (size_t)task * COPY_TASK, n = c->n - at < COPY_TASK ? c->n - at : COPY_TASK;
+    (void)thread;
+    memcpy(c->dst + at, c->src + at, n);
+}
+
+/* The threads read the map into one piece of pinned memory while the device takes the other. */
 static ds_status upload(struct ds_cuda *c, void *dst, const void *src, size_t bytes, struct ds_err *e)
 {
-    for (int i = 0; i < DS_CUDA_STAGING; i++) {
-        if (c->staging[i]) continue;
-        if (ds_cuda_check(cudaMallocHost(&c->staging[i], STAGE_BYTES), "allocating pinned memory", e))
-            return e ? e->code : DS_EIO;
-        if (ds_cuda_check(cudaEventCreateWithFlags(&c->staged[i], cudaEventDisableTiming), "creating an event", e))
-            return e ? e->code : DS_EIO;
-    }
     int which = 0;
-    for (size_t at = 0; at < bytes; at += STAGE_BYTES, which = (which + 1) % DS_CUDA_STAGING) {
-        const size_t m = bytes - at < STAGE_BYTES ? bytes - at : STAGE_BYTES;
-        ds_status st = ds_cuda_check(cudaEventSynchronize(c->staged[which]), "uploading weights", e);
-        if (st) return st;
-        memcpy(c->staging[which], (const char *)src + at, m);
-        st = ds_cuda_check(cudaMemcpyAsync((char *)dst + at, c->staging[which], m, cudaMemcpyHostToDevice, c->stream),
-                           "uploading weights", e);
+    ds_status st = ds_cuda_staging(c, e);
+    for (size_t at = 0; at < bytes && !st; at += DS_CUDA_STAGE_BYTES, which ^= 1) {
+        struct copy p = { c->staging[which], (const char *)src + at,
+                          bytes - at < DS_CUDA_STAGE_BYTES ? bytes - at : DS_CUDA_STAGE_BYTES };
+        if ((st = ds_cuda_check(cudaEventSynchronize(c->staged[which]), "uploading weights", e))) return st;
+        ds_pool_run(c->pool, copy_task, &p, (int)((p.n + COPY_TASK - 1) / COPY_TASK));
+        st = ds_cuda_check(cudaMemcpyAsync((char *)dst + at, p.dst, p.n, cudaMemcpyHostToDevice, c->stream), "uploading weights",
+                           e);
         if (!st) st = ds_cuda_check(cudaEventRecord(c->staged[which], c->stream), "uploading weights", e);
-        if (st) return st;
     }
-    return ds_cuda_check(cudaStreamSynchronize(c->stream), "uploading weights", e);
+    return st ? st : ds_cuda_check(cudaStreamSynchronize(c->stream), "uploading weights", e);
 }
 
 static ds_status new_vector(struct ds_cuda *c, struct ds_weight *w, struct ds_err *e)
@@ -71,7 +86,7 @@ static ds_status new_bf16(struct ds_cuda *c, struct ds_weight *w, const void *bl
     cudaFree(c->decoded);
     c->decoded_n = 0;
     if (!(c->decoded = ds_cuda_alloc(n * 2, "decoded weights", e))) return DS_ENOMEM;
-    c->own += (n - c->decoded_n) * 2;
+    c->own += n * 2;
     c->decoded_n = n;
     return DS_OK;
 }
