@@ -68,11 +68,14 @@ static bool add_weight(struct rig *r, int i, struct ds_rng *rng, size_t n, float
     float *p = malloc(n * sizeof *p);
     if (!p) return false;
     for (size_t j = 0; j < n; j++) p[j] = mean + sd * ds_rng_normal(rng);
-    r->t[i] = (struct ds_tensor){ .name = "w", .n_dims = 1, .ne = { n, 1, 1, 1 }, .type = &ds_types[DS_T_F32], .data = p, .bytes = n * sizeof *p };
+    r->t[i] = (struct ds_tensor){
+        .name = "w", .n_dims = 1, .ne = { n, 1, 1, 1 }, .type = &ds_types[DS_T_F32], .data = p, .bytes = n * sizeof *p
+    };
     return (r->w[i] = r->be->ops->weight_new(r->be, &r->t[i], DS_USE_VECTOR, e)) != NULL;
 }
 
-static bool add_buf(struct rig *r, int i, struct ds_rng *rng, enum ds_buf_kind kind, size_t rows, size_t dim, float sd, struct ds_err *e)
+static bool add_buf(struct rig *r, int i, struct ds_rng *rng, enum ds_buf_kind kind, size_t rows, size_t dim, float sd,
+                    struct ds_err *e)
 {
     float row[32768];
     if (dim > sizeof row / sizeof *row || !(r->b[i] = r->be->ops->buf_new(r->be, kind, rows, dim, e))) return false;
@@ -90,24 +93,27 @@ static ds_status rig_new(struct rig *r, const struct shape *sh, unsigned isa, in
     if (!r->be) return DS_ENOMEM;
     const struct ds_gdn_shape *g = &sh->gdn;
     const struct ds_attn_shape *a = &sh->attn;
-    size_t nn = (size_t)n, nk = (size_t)g->n_kh * (size_t)g->dk, nv = (size_t)g->n_vh * (size_t)g->dv, ch = 2 * nk + nv, vh = (size_t)g->n_vh;
-    size_t hd = (size_t)a->hd, q = (size_t)a->n_head * hd, kv = (size_t)a->n_kv * hd, ffn = (size_t)sh->ffn, hidden = (size_t)sh->hidden;
+    size_t nn = (size_t)n, nk = (size_t)g->n_kh * (size_t)g->dk, nv = (size_t)g->n_vh * (size_t)g->dv, ch = 2 * nk + nv,
+           vh = (size_t)g->n_vh;
+    size_t hd = (size_t)a->hd, q = (size_t)a->n_head * hd, kv = (size_t)a->n_kv * hd, ffn = (size_t)sh->ffn,
+           hidden = (size_t)sh->hidden;
     struct ds_rng rng;
     ds_rng_seed(&rng, 1);
     /* The inputs of one op are drawn alike whatever n is, so that the check's few tokens are the first of the many. */
-    bool ok = add_weight(r, CONV_W, &rng, 4 * ch, 0, 0.5f, e) && add_weight(r, SSM_A, &rng, vh, -1, 0.1f, e) && add_weight(r, SSM_DT, &rng, vh, -3, 1, e) &&
-              add_weight(r, GAIN_DV, &rng, (size_t)g->dv, 1, 0.1f, e) && add_weight(r, GAIN_HD, &rng, hd, 1, 0.1f, e) &&
-              add_weight(r, GAIN_HIDDEN, &rng, hidden, 1, 0.1f, e) &&
-              add_buf(r, KC, &rng, DS_BUF_KV, (size_t)depth + nn, kv, 1, e) && add_buf(r, VC, &rng, DS_BUF_KV, (size_t)depth + nn, kv, 1, e) &&
-              add_buf(r, CONV, &rng, DS_BUF_F32, 3, ch, 1, e) && add_buf(r, S, &rng, DS_BUF_F32, nv, (size_t)g->dk, 0.1f, e) &&
-              add_buf(r, U, &rng, DS_BUF_PROJ, nn, ch, 1, e) && add_buf(r, A, &rng, DS_BUF_PROJ, nn, vh, 1, e) &&
-              add_buf(r, B, &rng, DS_BUF_PROJ, nn, vh, 1, e) && add_buf(r, Z, &rng, DS_BUF_PROJ, nn, nv, 1, e) &&
-              add_buf(r, QG, &rng, DS_BUF_PROJ, nn, 2 * q, 1, e) && add_buf(r, K, &rng, DS_BUF_PROJ, nn, kv, 1, e) &&
-              add_buf(r, V, &rng, DS_BUF_PROJ, nn, kv, 1, e) && add_buf(r, GATE, &rng, DS_BUF_PROJ, nn, ffn, 1, e) &&
-              add_buf(r, UP, &rng, DS_BUF_PROJ, nn, ffn, 1, e) && add_buf(r, X, &rng, DS_BUF_F32, nn, hidden, 1, e) &&
-              add_buf(r, PREP, &rng, DS_BUF_F32, 1, 1, 0, e) && add_buf(r, O, &rng, DS_BUF_F32, nn, nv, 0, e) &&
-              add_buf(r, Y, &rng, DS_BUF_ACT, nn, nv, 0, e) && add_buf(r, ATT, &rng, DS_BUF_ACT, nn, q, 0, e) &&
-              add_buf(r, ACT, &rng, DS_BUF_ACT, nn, ffn, 0, e) && add_buf(r, H, &rng, DS_BUF_ACT, nn, hidden, 0, e);
+    bool ok = add_weight(r, CONV_W, &rng, 4 * ch, 0, 0.5f, e) && add_weight(r, SSM_A, &rng, vh, -1, 0.1f, e) &&
+              add_weight(r, SSM_DT, &rng, vh, -3, 1, e) && add_weight(r, GAIN_DV, &rng, (size_t)g->dv, 1, 0.1f, e) &&
+              add_weight(r, GAIN_HD, &rng, hd, 1, 0.1f, e) && add_weight(r, GAIN_HIDDEN, &rng, hidden, 1, 0.1f, e) &&
+              add_buf(r, KC, &rng, DS_BUF_KV, (size_t)depth + nn, kv, 1, e) &&
+              add_buf(r, VC, &rng, DS_BUF_KV, (size_t)depth + nn, kv, 1, e) && add_buf(r, CONV, &rng, DS_BUF_F32, 3, ch, 1, e) &&
+              add_buf(r, S, &rng, DS_BUF_F32, nv, (size_t)g->dk, 0.1f, e) && add_buf(r, U, &rng, DS_BUF_PROJ, nn, ch, 1, e) &&
+              add_buf(r, A, &rng, DS_BUF_PROJ, nn, vh, 1, e) && add_buf(r, B, &rng, DS_BUF_PROJ, nn, vh, 1, e) &&
+              add_buf(r, Z, &rng, DS_BUF_PROJ, nn, nv, 1, e) && add_buf(r, QG, &rng, DS_BUF_PROJ, nn, 2 * q, 1, e) &&
+              add_buf(r, K, &rng, DS_BUF_PROJ, nn, kv, 1, e) && add_buf(r, V, &rng, DS_BUF_PROJ, nn, kv, 1, e) &&
+              add_buf(r, GATE, &rng, DS_BUF_PROJ, nn, ffn, 1, e) && add_buf(r, UP, &rng, DS_BUF_PROJ, nn, ffn, 1, e) &&
+              add_buf(r, X, &rng, DS_BUF_F32, nn, hidden, 1, e) && add_buf(r, PREP, &rng, DS_BUF_F32, 1, 1, 0, e) &&
+              add_buf(r, O, &rng, DS_BUF_F32, nn, nv, 0, e) && add_buf(r, Y, &rng, DS_BUF_ACT, nn, nv, 0, e) &&
+              add_buf(r, ATT, &rng, DS_BUF_ACT, nn, q, 0, e) && add_buf(r, ACT, &rng, DS_BUF_ACT, nn, ffn, 0, e) &&
+              add_buf(r, H, &rng, DS_BUF_ACT, nn, hidden, 0, e);
     if (ok) {
         r->be->ops->buf_free(r->be, r->b[PREP]);
         ok = (r->b[PREP] = r->be->ops->buf_new(r->be, DS_BUF_F32, 1, ds_gdn_prep_elems(g, n), e)) != NULL;
@@ -127,7 +133,8 @@ static void begin(struct rig *r, bool decode)
 static void prep(struct rig *r)
 {
     begin(r, false);
-    r->be->ops->gdn_prep(r->be, r->b[PREP], r->b[CONV], r->b[U], r->b[A], r->b[B], r->w[CONV_W], r->w[SSM_A], r->w[SSM_DT], &r->sh->gdn, r->n);
+    r->be->ops->gdn_prep(r->be, r->b[PREP], r->b[CONV], r->b[U], r->b[A], r->b[B], r->w[CONV_W], r->w[SSM_A], r->w[SSM_DT],
+                         &r->sh->gdn, r->n);
 }
 static void gdn(struct rig *r, bool chunk)
 {
@@ -142,23 +149,60 @@ static void gdn_decode(struct rig *r)
     begin(r, true);
     r->be->ops->gdn(r->be, r->b[O], r->b[S], r->b[PREP], &r->sh->gdn, r->n, 0, 1);
 }
-static void gated(struct rig *r) { begin(r, false); r->be->ops->gated_norm(r->be, r->b[Y], r->b[O], r->b[Z], r->w[GAIN_DV], &r->sh->gdn, r->n); }
-static void qk(struct rig *r) { begin(r, false); r->be->ops->qk_norm(r->be, r->b[QG], r->b[K], r->w[GAIN_HD], r->w[GAIN_HD], &r->sh->attn, r->n); }
-static void rope(struct rig *r) { begin(r, false); r->be->ops->rope_store(r->be, r->b[QG], r->b[K], r->b[V], r->b[KC], r->b[VC], &r->sh->attn, r->n); }
-static void attn(struct rig *r) { begin(r, false); r->be->ops->attn(r->be, r->b[ATT], r->b[QG], r->b[KC], r->b[VC], &r->sh->attn, r->n); }
-static void attn_decode(struct rig *r) { begin(r, true); r->be->ops->attn(r->be, r->b[ATT], r->b[QG], r->b[KC], r->b[VC], &r->sh->attn, 1); }
-static void swiglu(struct rig *r) { begin(r, false); r->be->ops->swiglu(r->be, r->b[ACT], r->b[GATE], r->b[UP], r->n, r->sh->ffn); }
-static void rms(struct rig *r) { begin(r, false); r->be->ops->rms_norm(r->be, r->b[H], r->b[X], r->w[GAIN_HIDDEN], 0, r->n, r->sh->hidden, 1e-6f); }
+static void gated(struct rig *r)
+{
+    begin(r, false);
+    r->be->ops->gated_norm(r->be, r->b[Y], r->b[O], r->b[Z], r->w[GAIN_DV], &r->sh->gdn, r->n);
+}
+static void qk(struct rig *r)
+{
+    begin(r, false);
+    r->be->ops->qk_norm(r->be, r->b[QG], r->b[K], r->w[GAIN_HD], r->w[GAIN_HD], &r->sh->attn, r->n);
+}
+static void rope(struct rig *r)
+{
+    begin(r, false);
+    r->be->ops->rope_store(r->be, r->b[QG], r->b[K], r->b[V], r->b[KC], r->b[VC], &r->sh->attn, r->n);
+}
+static void attn(struct rig *r)
+{
+    begin(r, false);
+    r->be->ops->attn(r->be, r->b[ATT], r->b[QG], r->b[KC], r->b[VC], &r->sh->attn, r->n);
+}
+static void attn_decode(struct rig *r)
+{
+    begin(r, true);
+    r->be->ops->attn(r->be, r->b[ATT], r->b[QG], r->b[KC], r->b[VC], &r->sh->attn, 1);
+}
+static void swiglu(struct rig *r)
+{
+    begin(r, false);
+    r->be->ops->swiglu(r->be, r->b[ACT], r->b[GATE], r->b[UP], r->n, r->sh->ffn);
+}
+static void rms(struct rig *r)
+{
+    begin(r, false);
+    r->be->ops->rms_norm(r->be, r->b[H], r->b[X], r->w[GAIN_HIDDEN], 0, r->n, r->sh->hidden, 1e-6f);
+}
 
 static double gdn_flop(const struct rig *r) { return 7.0 * r->sh->gdn.dk * r->sh->gdn.dv * r->sh->gdn.n_vh * r->n; }
-static double gdn_bytes(const struct rig *r) { return 4.0 * (double)ds_gdn_prep_elems(&r->sh->gdn, r->n) + 4.0 * r->sh->gdn.n_vh * r->sh->gdn.dv * r->n; }
+static double gdn_bytes(const struct rig *r)
+{
+    return 4.0 * (double)ds_gdn_prep_elems(&r->sh->gdn, r->n) + 4.0 * r->sh->gdn.n_vh * r->sh->gdn.dv * r->n;
+}
 static double gdn_decode_flop(const struct rig *r) { return gdn_flop(r) / r->n; }
 static double gdn_decode_bytes(const struct rig *r) { return 8.0 * r->sh->gdn.n_vh * r->sh->gdn.dk * r->sh->gdn.dv; }
-static double channels(const struct rig *r) { return 2.0 * r->sh->gdn.n_kh * r->sh->gdn.dk + (double)r->sh->gdn.n_vh * r->sh->gdn.dv; }
+static double channels(const struct rig *r)
+{
+    return 2.0 * r->sh->gdn.n_kh * r->sh->gdn.dk + (double)r->sh->gdn.n_vh * r->sh->gdn.dv;
+}
 static double prep_bytes(const struct rig *r) { return 8.0 * channels(r) * r->n; }
 static double gated_bytes(const struct rig *r) { return 12.0 * r->sh->gdn.n_vh * r->sh->gdn.dv * r->n; }
 static double qk_bytes(const struct rig *r) { return 8.0 * (r->sh->attn.n_head + r->sh->attn.n_kv) * r->sh->attn.hd * r->n; }
-static double attn_flop(const struct rig *r) { return 4.0 * r->sh->attn.n_head * r->sh->attn.hd * r->n * (r->depth + 0.5 * (r->n + 1)); }
+static double attn_flop(const struct rig *r)
+{
+    return 4.0 * r->sh->attn.n_head * r->sh->attn.hd * r->n * (r->depth + 0.5 * (r->n + 1));
+}
 static double kv_bytes(const struct rig *r) { return 4.0 * r->sh->attn.n_kv * r->sh->attn.hd * (r->depth + 1.0); }
 static double attn_decode_flop(const struct rig *r) { return 4.0 * r->sh->attn.n_head * r->sh->attn.hd * (r->depth + 1.0); }
 static double swiglu_bytes(const struct rig *r) { return 12.0 * r->sh->ffn * r->n; }
@@ -272,7 +316,8 @@ int main(int argc, char **argv)
 {
     struct options o = { .like = "27b", .threads = ds_cpu_count(), .reps = 9, .tokens = 512, .depth = 2048 };
     const struct ds_opt opts[] = {
-        { "--like", NULL, DS_OPT_CHOICE, &o.like, "0.8b|4b|27b|heads64|heads32|heads16|tales", 0, 0, "shapes of this model; headsN: of a small one with GDN heads of N" },
+        { "--like", NULL, DS_OPT_CHOICE, &o.like, "0.8b|4b|27b|heads64|heads32|heads16|tales", 0, 0,
+          "shapes of this model; headsN: of a small one with GDN heads of N" },
         { "--tokens", "-n", DS_OPT_INT, &o.tokens, "N", 1, 65536, "tokens of a step" },
         { "--depth", NULL, DS_OPT_INT, &o.depth, "N", 0, 1 << 20, "positions before the step" },
         { "--only", NULL, DS_OPT_TEXT, &o.only, "WORD", 0, 0, "time the ops whose name contains this; check all" },
@@ -280,7 +325,10 @@ int main(int argc, char **argv)
         { "--threads", NULL, DS_OPT_INT, &o.threads, "N", 1, 1024, "threads" },
         { "--reps", NULL, DS_OPT_INT, &o.reps, "R", 1, 64, "repetitions; medians count" },
     };
-    struct ds_cli cli = { .prog = "kernels_mix", .usage = "[options]", .about = "Times the CPU ops that are not weight products.\n", .opts = opts,
+    struct ds_cli cli = { .prog = "kernels_mix",
+                          .usage = "[options]",
+                          .about = "Times the CPU ops that are not weight products.\n",
+                          .opts = opts,
                           .n_opts = sizeof opts / sizeof *opts };
     int rc = ds_cli_parse(&cli, argc, argv);
     if (rc != DS_CLI_GO) return rc;
@@ -291,7 +339,8 @@ int main(int argc, char **argv)
     const struct shape *sh = shapes;
     struct rig r = { 0 };
     while (strcmp(sh->name, o.like)) sh++;
-    if (ds_cpu_mask(o.isa, &isa, &e) || check(sh, isa, o.threads, o.depth, error, &e) || rig_new(&r, sh, isa, o.threads, o.tokens, o.depth, &e)) {
+    if (ds_cpu_mask(o.isa, &isa, &e) || check(sh, isa, o.threads, o.depth, error, &e) ||
+        rig_new(&r, sh, isa, o.threads, o.tokens, o.depth, &e)) {
         fprintf(stderr, "kernels_mix: %s\n", e.msg);
         rig_free(&r);
         return DS_EXIT_FAIL;
@@ -299,8 +348,8 @@ int main(int argc, char **argv)
     struct probe p = { .fn = probe_of(isa), .rounds = 1000 };
     uint64_t t0 = ds_now_ns();
     while (p.fn(p.rounds), ds_now_ns() - t0 < 2000000) p.rounds *= 2, t0 = ds_now_ns();
-    printf("%s, %s, %d threads, %d tokens at %d; f32 peak %.1f GFLOP/s now\n", sh->name, ds_cpu_level_name(isa), o.threads, o.tokens, o.depth,
-           peak_now(ds_cpu_of(r.be), &p));
+    printf("%s, %s, %d threads, %d tokens at %d; f32 peak %.1f GFLOP/s now\n", sh->name, ds_cpu_level_name(isa), o.threads,
+           o.tokens, o.depth, peak_now(ds_cpu_of(r.be), &p));
     printf("op            median ms        min        max   GFLOP/s   share     GB/s   error\n");
     bool bad = false;
     prep(&r);

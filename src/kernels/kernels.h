@@ -71,8 +71,8 @@ struct ds_kernels {
     /* Causal depthwise conv and SiLU for channels [c0, c1) of n tokens:
      *   f[t][c - c0] = silu(sum_j w[c*K + j] * in[t - (K-1) + j][c]),  in = rows of u, before them rows of hist.
      * u [n] rows ldu apart; hist [K-1] rows ldh apart, oldest first, not changed; f rows ldf apart. */
-    void (*conv_silu)(float *f, size_t ldf, const float *u, size_t ldu, const float *hist, size_t ldh, const float *w, int K, int n, int c0,
-                      int c1);
+    void (*conv_silu)(float *f, size_t ldf, const float *u, size_t ldu, const float *hist, size_t ldh, const float *w, int K,
+                      int n, int c0, int c1);
 
     /* x <- x * scale / max(|x|, eps), one vector of n. Sum of squares in f32 lanes or better. */
     void (*l2_norm)(float *x, int n, float eps, float scale);

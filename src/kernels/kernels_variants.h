@@ -14,8 +14,8 @@ void ds_gate_mul_ref(float *y, const float *gate, int n);
 void ds_axpy_ref(float *y, float a, const float *x, int n);
 void ds_gdn_gates_ref(float *g, float *beta, const float *a, const float *b, const float *A, const float *dt, int n);
 
-void ds_conv_silu_ref(float *f, size_t ldf, const float *u, size_t ldu, const float *hist, size_t ldh, const float *w, int K, int n, int c0,
-                      int c1);
+void ds_conv_silu_ref(float *f, size_t ldf, const float *u, size_t ldu, const float *hist, size_t ldh, const float *w, int K,
+                      int n, int c0, int c1);
 
 void ds_gdn_seq_ref(const struct ds_gdn_args *a);
 void ds_gdn_chunk_ref(const struct ds_gdn_args *a);

@@ -88,8 +88,8 @@ INLINE void fold_rows(float *o, const vf keep[TILE_VECS], int rows, const float 
 }
 
 /* Folds n keys of a block into one panel of queries. */
-static void panel_block(struct attn_work *w, int lane, const float *q, float *o, const float *K, const float *V, size_t ld, int hd, int n,
-                        bool masked)
+static void panel_block(struct attn_work *w, int lane, const float *q, float *o, const float *K, const float *V, size_t ld,
+                        int hd, int n, bool masked)
 {
     vf keep[TILE_VECS];
     int i = 0;
@@ -128,7 +128,8 @@ static void attn_group(const struct ds_attn_args *a, int r0, int rows)
                 int64_t sees = a->pos + a->t0 + (r0 + (r < end ? r : end - 1)) / a->heads - p;
                 w->last[r] = sees < DS_ATTN_BLOCK ? (float)sees : (float)DS_ATTN_BLOCK;
             }
-            panel_block(w, lane, q + (size_t)b * panel, o + (size_t)b * panel, K, V, ld, a->hd, most < n ? (int)most + 1 : n, first < n - 1);
+            panel_block(w, lane, q + (size_t)b * panel, o + (size_t)b * panel, K, V, ld, a->hd, most < n ? (int)most + 1 : n,
+                        first < n - 1);
         }
     }
     for (int r = 0; r < rows; r++) {
@@ -151,8 +152,8 @@ static void attn(const struct ds_attn_args *a)
 enum { DECODE_HEADS = 8 };      /* heads that share one pass over a block of V */
 
 /* acc[h][i] = keep[h] acc[h][i] + sum_j p[h][j] V[j][i] for `heads` heads (a constant) and `vecs` vectors of dims. */
-INLINE void decode_fold(float *acc, size_t hd, const float *keep, int heads, int vecs, float p[][DS_ATTN_BLOCK], const void *V, size_t ldkv,
-                        bool f16, int n)
+INLINE void decode_fold(float *acc, size_t hd, const float *keep, int heads, int vecs, float p[][DS_ATTN_BLOCK], const void *V,
+                        size_t ldkv, bool f16, int n)
 {
     vf x[DECODE_HEADS][DECODE_VECS];
 #pragma GCC unroll 8
@@ -163,7 +164,8 @@ INLINE void decode_fold(float *acc, size_t hd, const float *keep, int heads, int
         vf v[DECODE_VECS];
 #pragma GCC unroll 8
         for (int c = 0; c < vecs; c++)
-            v[c] = f16 ? v_load_f16((const uint16_t *)V + (size_t)j * ldkv + c * VL) : v_load((const float *)V + (size_t)j * ldkv + c * VL);
+            v[c] = f16 ? v_load_f16((const uint16_t *)V + (size_t)j * ldkv + c * VL)
+                       : v_load((const float *)V + (size_t)j * ldkv + c * VL);
 #pragma GCC unroll 8
         for (int h = 0; h < heads; h++) {
             vf w = v_set1(p[h][j]);
@@ -178,19 +180,21 @@ INLINE void decode_fold(float *acc, size_t hd, const float *keep, int heads, int
 }
 
 /* The same for all hd dims. */
-INLINE void decode_values(float *acc, const float *keep, int heads, float p[][DS_ATTN_BLOCK], const struct ds_attn_args *a, int64_t p0, int n,
-                          bool f16)
+INLINE void decode_values(float *acc, const float *keep, int heads, float p[][DS_ATTN_BLOCK], const struct ds_attn_args *a,
+                          int64_t p0, int n, bool f16)
 {
     size_t es = f16 ? 2 : 4, hd = (size_t)a->hd, i = 0;
     const unsigned char *V = (const unsigned char *)a->V + (size_t)p0 * a->ldkv * es;
-    for (; i + DECODE_VECS * VL <= hd; i += DECODE_VECS * VL) decode_fold(acc + i, hd, keep, heads, DECODE_VECS, p, V + i * es, a->ldkv, f16, n);
+    for (; i + DECODE_VECS * VL <= hd; i += DECODE_VECS * VL)
+        decode_fold(acc + i, hd, keep, heads, DECODE_VECS, p, V + i * es, a->ldkv, f16, n);
     for (; i + VL <= hd; i += VL) decode_fold(acc + i, hd, keep, heads, 1, p, V + i * es, a->ldkv, f16, n);
     for (; i < hd; i++) {
         for (int h = 0; h < heads; h++) {
             float s = keep[h] * acc[(size_t)h * hd + i];
             for (int j = 0; j < n; j++) {
                 size_t at = (size_t)j * a->ldkv + i;
-                s += p[h][j] * (f16 ? ds_f16_to_f32(((const uint16_t *)(const void *)V)[at]) : ((const float *)(const void *)V)[at]);
+                s += p[h][j] *
+                     (f16 ? ds_f16_to_f32(((const uint16_t *)(const void *)V)[at]) : ((const float *)(const void *)V)[at]);
             }
             acc[(size_t)h * hd + i] = s;
         }
@@ -216,7 +220,8 @@ INLINE void decode_scores(float s[][DS_ATTN_BLOCK], const struct ds_attn_args *a
 }
 
 /* n <= DS_ATTN_BLOCK keys from p0 on, for `heads` <= DECODE_HEADS heads from h0 on. */
-INLINE void decode_block(float *m, float *l, float *acc, const struct ds_attn_args *a, int h0, int heads, int64_t p0, int n, bool f16)
+INLINE void decode_block(float *m, float *l, float *acc, const struct ds_attn_args *a, int h0, int heads, int64_t p0, int n,
+                         bool f16)
 {
     float s[DECODE_HEADS][DS_ATTN_BLOCK], keep[DECODE_HEADS];
     decode_scores(s, a, h0, heads, p0, n, f16);

@@ -129,8 +129,8 @@ static void solve(float N[][TILE_COLS], const float A[][GDN_BLOCK])
 }
 
 /* One block on one strip, of which `cols` columns are real. v and o point at the block's first row. */
-static void block_strip(struct gdn_work *w, const struct ds_gdn_args *a, const struct gdn_block *b, const struct gdn_decay *d, const float *v,
-                        float *o, int cols)
+static void block_strip(struct gdn_work *w, const struct ds_gdn_args *a, const struct gdn_block *b, const struct gdn_decay *d,
+                        const float *v, float *o, int cols)
 {
     const float *k = a->k + (size_t)b->t * a->ldk, *q = a->q + (size_t)b->t * a->ldk;
     for (int i = 0; i < b->n; i++)                       /* rows of o lie pages apart: no hardware prefetcher sees them coming */
@@ -195,7 +195,8 @@ static void gdn_chunk(const struct ds_gdn_args *a)
 static size_t gdn_scratch(int dk, int dv)
 {
     (void)dv;
-    size_t seq = (size_t)dk * SEQ_VECS * VL * sizeof(float), chunk = sizeof(struct gdn_work) + (size_t)dk * TILE_COLS * sizeof(float);
+    size_t seq = (size_t)dk * SEQ_VECS * VL * sizeof(float);
+    size_t chunk = sizeof(struct gdn_work) + (size_t)dk * TILE_COLS * sizeof(float);
     return seq > chunk ? seq : chunk;
 }
 

@@ -46,8 +46,8 @@ static float dot(const float *x, const float *y, int n)
 }
 
 /* One strip of `vecs` vectors (a constant at every call), of which `cols` columns are real. S rows lie ld apart. */
-INLINE void seq_strip(const struct ds_gdn_args *a, float *S, size_t ld, const float *v, const float *g, const float *beta, float *o, int vecs,
-                      int cols)
+INLINE void seq_strip(const struct ds_gdn_args *a, float *S, size_t ld, const float *v, const float *g, const float *beta,
+                      float *o, int vecs, int cols)
 {
     const float *k = a->k, *q = a->q;
     vf m[SEQ_VECS], y[SEQ_VECS], d[SEQ_VECS];

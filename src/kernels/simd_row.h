@@ -85,12 +85,14 @@ static void gdn_gates(float *g, float *beta, const float *a, const float *b, con
     }
     if (i < n) {
         v_store_n(beta + i, v_sigmoid(v_load_n(b + i, n - i)), n - i);
-        v_store_n(g + i, v_mul(v_load_n(A + i, n - i), v_softplus(v_add(v_load_n(a + i, n - i), v_load_n(dt + i, n - i)))), n - i);
+        v_store_n(g + i, v_mul(v_load_n(A + i, n - i), v_softplus(v_add(v_load_n(a + i, n - i), v_load_n(dt + i, n - i)))),
+                  n - i);
     }
 }
 
 /* One strip of m <= VL channels through all tokens; the window of four inputs stays in registers. */
-static void conv4_strip(float *f, size_t ldf, const float *u, size_t ldu, const float *hist, size_t ldh, const float *w, int n, int m)
+static void conv4_strip(float *f, size_t ldf, const float *u, size_t ldu, const float *hist, size_t ldh, const float *w, int n,
+                        int m)
 {
     float taps[4 * VL] = { 0 };
     vf t[4], x0, x1, x2;
@@ -112,8 +114,8 @@ static void conv4_strip(float *f, size_t ldf, const float *u, size_t ldu, const 
 }
 
 /* The family's kernel size is 4; another goes by the reference. */
-static void conv_silu(float *f, size_t ldf, const float *u, size_t ldu, const float *hist, size_t ldh, const float *w, int K, int n, int c0,
-                      int c1)
+static void conv_silu(float *f, size_t ldf, const float *u, size_t ldu, const float *hist, size_t ldh, const float *w, int K,
+                      int n, int c0, int c1)
 {
     if (K != 4) {
         ds_conv_silu_ref(f, ldf, u, ldu, hist, ldh, w, K, n, c0, c1);

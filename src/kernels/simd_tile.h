@@ -34,8 +34,8 @@ INLINE void tile_fma(vf (*acc)[TILE_VECS], int rows, const float *a, size_t ar, 
 }
 
 /* C = s C + A B on one panel of TILE_COLS columns, with row r's factor s = scale[r*step]; C = A B when scale is NULL. */
-INLINE void tile_rows(float *C, size_t ldc, const float *scale, size_t step, int rows, const float *a, size_t ar, size_t ap, const float *b,
-                      size_t ldb, int K)
+INLINE void tile_rows(float *C, size_t ldc, const float *scale, size_t step, int rows, const float *a, size_t ar, size_t ap,
+                      const float *b, size_t ldb, int K)
 {
     vf acc[TILE_ROWS][TILE_VECS];
 #pragma GCC unroll 16
@@ -51,13 +51,16 @@ INLINE void tile_rows(float *C, size_t ldc, const float *scale, size_t step, int
 }
 
 /* The same for any number of rows. */
-INLINE void tile_panel(float *C, size_t ldc, const float *scale, size_t step, int rows, const float *a, size_t ar, size_t ap, const float *b,
-                       size_t ldb, int K)
+INLINE void tile_panel(float *C, size_t ldc, const float *scale, size_t step, int rows, const float *a, size_t ar, size_t ap,
+                       const float *b, size_t ldb, int K)
 {
     int r = 0;
     for (; r + TILE_ROWS <= rows; r += TILE_ROWS)
-        tile_rows(C + (size_t)r * ldc, ldc, scale ? scale + (size_t)r * step : NULL, step, TILE_ROWS, a + (size_t)r * ar, ar, ap, b, ldb, K);
-    for (; r < rows; r++) tile_rows(C + (size_t)r * ldc, ldc, scale ? scale + (size_t)r * step : NULL, step, 1, a + (size_t)r * ar, ar, ap, b, ldb, K);
+        tile_rows(C + (size_t)r * ldc, ldc, scale ? scale + (size_t)r * step : NULL, step, TILE_ROWS, a + (size_t)r * ar, ar, ap,
+                  b, ldb, K);
+    for (; r < rows; r++)
+        tile_rows(C + (size_t)r * ldc, ldc, scale ? scale + (size_t)r * step : NULL, step, 1, a + (size_t)r * ar, ar, ap, b, ldb,
+                  K);
 }
 
 /* out[r][c] = x[r] . y[c] for 4 x VL/4 vectors of n values; y is f16 when y_f16. Lanes run along n, so that
@@ -76,7 +79,8 @@ INLINE void tile_dots(float *out, size_t ldo, const float *const x[DOTS_ROWS], c
 #pragma GCC unroll 4
         for (int r = 0; r < DOTS_ROWS; r++) a[r] = v_load(x[r] + d);
 #pragma GCC unroll 4
-        for (int c = 0; c < DOTS_COLS; c++) b[c] = y_f16 ? v_load_f16((const uint16_t *)y[c] + d) : v_load((const float *)y[c] + d);
+        for (int c = 0; c < DOTS_COLS; c++)
+            b[c] = y_f16 ? v_load_f16((const uint16_t *)y[c] + d) : v_load((const float *)y[c] + d);
 #pragma GCC unroll 4
         for (int r = 0; r < DOTS_ROWS; r++)
 #pragma GCC unroll 4
@@ -88,7 +92,8 @@ INLINE void tile_dots(float *out, size_t ldo, const float *const x[DOTS_ROWS], c
     for (int r = 0; r < DOTS_ROWS; r++) {
         for (int c = 0; c < DOTS_COLS; c++) {
             for (int i = d; i < n; i++)
-                out[(size_t)r * ldo + (size_t)c] += x[r][i] * (y_f16 ? ds_f16_to_f32(((const uint16_t *)y[c])[i]) : ((const float *)y[c])[i]);
+                out[(size_t)r * ldo + (size_t)c] +=
+                    x[r][i] * (y_f16 ? ds_f16_to_f32(((const uint16_t *)y[c])[i]) : ((const float *)y[c])[i]);
         }
     }
 }

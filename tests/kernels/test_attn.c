@@ -40,7 +40,8 @@ static struct problem problem_new(struct ds_rng *rng, int64_t pos, int n, int he
     size_t rows = (size_t)(pos + n) * (size_t)hd, ny = (size_t)n * (size_t)heads * (size_t)hd;
     p.q = normals(rng, 2 * ny, 1.5f);
     p.K = normals(rng, rows, 1), p.V = normals(rng, rows, 1);
-    for (size_t i = 0; i < rows; i++) p.K[i] = ds_f16_to_f32(ds_f32_to_f16(p.K[i])), p.V[i] = ds_f16_to_f32(ds_f32_to_f16(p.V[i]));
+    for (size_t i = 0; i < rows; i++)
+        p.K[i] = ds_f16_to_f32(ds_f32_to_f16(p.K[i])), p.V[i] = ds_f16_to_f32(ds_f32_to_f16(p.V[i]));
     p.cK = poisoned(cache_floats(&p)), p.cV = poisoned(cache_floats(&p));
     p.y = poisoned(ny), p.want = poisoned(ny);
     fill_cache(&p, pos + n);
@@ -57,9 +58,10 @@ static void problem_free(struct problem *p)
 static struct ds_attn_args args_of(const struct problem *p)
 {
     size_t hd = (size_t)p->hd, row = (size_t)p->n_kv * hd, off = (row - hd) * (p->f16 ? 2 : 4);
-    return (struct ds_attn_args){ .y = p->y, .ldy = (size_t)p->heads * hd, .q = p->q, .ldq = 2 * (size_t)p->heads * hd, .q_step = 2 * hd,
-                                  .K = (char *)p->cK + off, .V = (char *)p->cV + off, .ldkv = row, .kv_f16 = p->f16, .heads = p->heads, .hd = p->hd,
-                                  .scale = (float)(1 / sqrt(p->hd)), .pos = p->pos };
+    return (struct ds_attn_args){ .y = p->y, .ldy = (size_t)p->heads * hd, .q = p->q, .ldq = 2 * (size_t)p->heads * hd,
+                                  .q_step = 2 * hd, .K = (char *)p->cK + off, .V = (char *)p->cV + off, .ldkv = row,
+                                  .kv_f16 = p->f16, .heads = p->heads, .hd = p->hd, .scale = (float)(1 / sqrt(p->hd)),
+                                  .pos = p->pos };
 }
 
 static void run(const struct problem *p, const struct ds_kernels *k, int t0, int t1)
@@ -105,7 +107,8 @@ static void check_problem(struct problem *p, const struct ds_kernels *k, double 
     for (size_t i = 0; i < ny; i++) p->y[i] = NAN;
     run(p, k, 0, p->n);
     double e = nmse(p->y, p->want, ny);
-    CHECK_MSG(e <= limit, "%s %s: pos %d n %d heads %d hd %d %s: nmse %.2e", level, what, (int)p->pos, p->n, p->heads, p->hd, p->f16 ? "f16" : "f32", e);
+    CHECK_MSG(e <= limit, "%s %s: pos %d n %d heads %d hd %d %s: nmse %.2e", level, what, (int)p->pos, p->n, p->heads, p->hd,
+              p->f16 ? "f16" : "f32", e);
 }
 
 static void check_shapes(const struct ds_kernels *k, const struct ds_kernels *ref, const char *level)
@@ -181,7 +184,10 @@ static void test_splits(void) { for_each_level(check_splits); }
 /* Parts of one long softmax, merged, equal the whole. */
 static void check_parts(const struct ds_kernels *k, const struct ds_kernels *ref, const char *level)
 {
-    static const struct { int64_t pos; int heads, hd; } cases[] = { { 0, 1, 2 }, { 1, 3, 6 }, { 70, 4, 32 }, { 200, 6, 256 }, { 129, 7, 80 }, { 90, 2, 64 } };
+    static const struct {
+        int64_t pos;
+        int heads, hd;
+    } cases[] = { { 0, 1, 2 }, { 1, 3, 6 }, { 70, 4, 32 }, { 200, 6, 256 }, { 129, 7, 80 }, { 90, 2, 64 } };
     struct ds_rng rng;
     (void)ref;
     ds_rng_seed(&rng, 4);

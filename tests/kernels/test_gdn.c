@@ -71,7 +71,8 @@ static void problem_free(struct problem *p)
 enum form { SEQ, CHUNK };
 
 /* Tokens [t0, t1) of the problem, whose token 0 stands at position `pos`, heads [r0, r1), columns [j0, j1), on p->S. */
-static void run_part(struct problem *p, const struct ds_kernels *k, enum form form, int pos, int t0, int t1, int r0, int r1, int j0, int j1)
+static void run_part(struct problem *p, const struct ds_kernels *k, enum form form, int pos, int t0, int t1, int r0, int r1,
+                     int j0, int j1)
 {
     size_t n = k->gdn_scratch(p->dk, p->dv) / sizeof(float) + 1;
     float *scratch = poisoned(n);
@@ -81,7 +82,8 @@ static void run_part(struct problem *p, const struct ds_kernels *k, enum form fo
         .q = p->q + t0 * p->dk, .k = p->k + t0 * p->dk, .ldk = (size_t)p->dk,
         .v = p->v + sz(r0, p->n, p->dv) + t0 * p->dv, .ldv = (size_t)p->dv, .v_step = sz(p->n, p->dv, 1),
         .g = p->g + t0 * p->R + r0, .beta = p->beta + t0 * p->R + r0, .ldg = (size_t)p->R, .g_step = 1,
-        .n = t1 - t0, .dk = p->dk, .dv = p->dv, .j0 = j0, .j1 = j1, .R = r1 - r0, .phase = (pos + t0) % DS_GDN_CHUNK, .scratch = scratch,
+        .n = t1 - t0, .dk = p->dk, .dv = p->dv, .j0 = j0, .j1 = j1, .R = r1 - r0,
+        .phase = (pos + t0) % DS_GDN_CHUNK, .scratch = scratch,
     };
     (form == SEQ ? k->gdn_seq : k->gdn_chunk)(&a);
     drop(scratch, n);
@@ -118,14 +120,15 @@ static void check_values(const struct ds_kernels *kernels, const struct ds_kerne
     const float half = 0.70710678f;
     const float k[4] = { 0.6f, 0.8f, 1, 0 }, q[4] = { 0.8f * half, 0.6f * half, 0, half }, v[4] = { 1, 2, 0, -1 };
     const float g[2] = { -0.6931471806f, -0.2231435513f }, beta[2] = { 0.5f, 0.25f };
-    const float want_o[4] = { 0.5204305910f, 0.7551900423f, 0.1583919190f, 0.6448813844f }, want_S[4] = { 0.426f, 0.038f, 0.224f, 0.912f };
+    const float want_o[4] = { 0.5204305910f, 0.7551900423f, 0.1583919190f, 0.6448813844f },
+                want_S[4] = { 0.426f, 0.038f, 0.224f, 0.912f };
     (void)ref;
     for (int form = 0; form < 2; form++) {
         float o[4] = { NAN, NAN, NAN, NAN }, S[4] = { 1, 0, 0, 1 };
         size_t n = kernels->gdn_scratch(2, 2) / sizeof(float) + 1;
         float *scratch = poisoned(n);
-        struct ds_gdn_args a = { .o = o, .ldo = 2, .S = S, .q = q, .k = k, .ldk = 2, .v = v, .ldv = 2, .g = g, .beta = beta, .ldg = 1,
-                                 .n = 2, .dk = 2, .dv = 2, .j0 = 0, .j1 = 2, .R = 1, .scratch = scratch };
+        struct ds_gdn_args a = { .o = o, .ldo = 2, .S = S, .q = q, .k = k, .ldk = 2, .v = v, .ldv = 2, .g = g, .beta = beta,
+                                 .ldg = 1, .n = 2, .dk = 2, .dv = 2, .j0 = 0, .j1 = 2, .R = 1, .scratch = scratch };
         (form == SEQ ? kernels->gdn_seq : kernels->gdn_chunk)(&a);
         for (int i = 0; i < 4; i++) {
             CHECK_MSG(near(o[i], want_o[i], 1e-6), "%s: o[%d] = %.9g, want %.9g", level, i, (double)o[i], (double)want_o[i]);
@@ -153,8 +156,9 @@ static void test_lengths(void) { for_each_level(check_lengths); }
 /* Sizes that are no multiple of anything, and the family's own. */
 static void check_sizes(const struct ds_kernels *k, const struct ds_kernels *ref, const char *level)
 {
-    static const int dims[][3] = { { 1, 1, 1 }, { 2, 3, 1 }, { 5, 7, 3 }, { 16, 16, 2 }, { 16, 48, 1 }, { 32, 24, 2 }, { 48, 33, 1 }, { 31, 130, 2 },
-                                   { 64, 65, 1 }, { 100, 17, 3 }, { 128, 128, 1 }, { 128, 128, 3 }, { 128, 64, 2 }, { 256, 96, 1 } };
+    static const int dims[][3] = { { 1, 1, 1 },     { 2, 3, 1 },     { 5, 7, 3 },    { 16, 16, 2 }, { 16, 48, 1 },
+                                   { 32, 24, 2 },   { 48, 33, 1 },   { 31, 130, 2 }, { 64, 65, 1 }, { 100, 17, 3 },
+                                   { 128, 128, 1 }, { 128, 128, 3 }, { 128, 64, 2 }, { 256, 96, 1 } };
     struct ds_rng rng;
     (void)ref;
     ds_rng_seed(&rng, 2);
@@ -168,24 +172,24 @@ static void check_sizes(const struct ds_kernels *k, const struct ds_kernels *ref
 }
 static void test_sizes(void) { for_each_level(check_sizes); }
 
-/* Gates from "forget nothing" to "forget all", equal keys written with beta near 1, keys of zero. The
- * limit is the engine's: 1e-5 of the norm. */
+/* Gates from "forget nothing" to "forget all", equal keys written with beta near 1, keys of zero, for every
+ * length up to 200. The limit is the engine's: 1e-5 of the norm. */
 static void check_extremes(const struct ds_kernels *k, const struct ds_kernels *ref, const char *level)
 {
     static const float gates[] = { 0, -1e-6f, -20, -200 };
     struct ds_rng rng;
     (void)ref;
     ds_rng_seed(&rng, 3);
-    for (int round = 0; round < 24; round++) {
-        struct problem p = problem_new(&rng, 100 + round, 32, 32, 2);
-        for (int i = 0; i < p.n * p.R; i++) p.g[i] = gates[round < 4 ? round : (int)(ds_rng_u64(&rng) % 4)];
-        for (int t = 0; t < p.n; t++) {
-            bool same = round % 3 == 1 && t % 32 > 2, zero = round % 3 == 2 && t % 5 == 0;
+    for (int n = 1; n <= 200; n++) {
+        struct problem p = problem_new(&rng, n, 16, 16, 2);
+        for (int i = 0; i < n * p.R; i++) p.g[i] = gates[n % 5 < 4 ? n % 5 : (int)(ds_rng_u64(&rng) % 4)];
+        for (int t = 0; t < n; t++) {
+            bool same = n % 3 == 1 && t % 32 > 2, zero = n % 3 == 2 && t % 5 == 0;
             if (same) memcpy(p.k + t * p.dk, p.k, (size_t)p.dk * sizeof(float));
             if (zero) memset(p.k + t * p.dk, 0, (size_t)p.dk * sizeof(float));
             for (int r = 0; same && r < p.R; r++) p.beta[t * p.R + r] = 0.9999f;
         }
-        check_both(&p, k, round * 11, 1e-5, level, "extremes");
+        check_both(&p, k, n * 11, 1e-5, level, "extremes");
         problem_free(&p);
     }
 }
@@ -241,7 +245,8 @@ static void check_strips(const struct ds_kernels *k, const struct ds_kernels *re
             run_part(&p, k, (enum form)form, 9, 0, p.n, 0, 1, 0, p.dv);
             run_part(&p, k, (enum form)form, 9, 0, p.n, 1, 3, 0, cut);
             run_part(&p, k, (enum form)form, 9, 0, p.n, 1, 3, cut, p.dv);
-            CHECK_MSG(!memcmp(p.o, p.want_o, no * sizeof(float)) && !memcmp(p.S, p.want_S, ns * sizeof(float)), "%s form %d cut %d", level, form, cut);
+            CHECK_MSG(!memcmp(p.o, p.want_o, no * sizeof(float)) && !memcmp(p.S, p.want_S, ns * sizeof(float)),
+                      "%s form %d cut %d", level, form, cut);
         }
     }
     problem_free(&p);
@@ -263,17 +268,20 @@ static void check_splits(const struct ds_kernels *k, const struct ds_kernels *re
             memcpy(p.want_o, p.o, no * sizeof(float)), memcpy(p.want_S, p.S, ns * sizeof(float));
             for (int step = 1; step < 200; step += step < 20 ? 1 : 13) {
                 restart(&p);
-                for (int t = 0; t < p.n; t += step) run_part(&p, k, (enum form)form, pos, t, t + step < p.n ? t + step : p.n, 0, p.R, 0, p.dv);
+                for (int t = 0; t < p.n; t += step)
+                    run_part(&p, k, (enum form)form, pos, t, t + step < p.n ? t + step : p.n, 0, p.R, 0, p.dv);
                 bool same = !memcmp(p.o, p.want_o, no * sizeof(float)) && !memcmp(p.S, p.want_S, ns * sizeof(float));
                 if (form == SEQ) CHECK_MSG(same, "%s seq: steps of %d", level, step);
-                else CHECK_MSG(nmse(p.o, p.want_o, no) < 1e-11 && nmse(p.S, p.want_S, ns) < 1e-11, "%s chunk: steps of %d", level, step);
+                else
+                    CHECK_MSG(nmse(p.o, p.want_o, no) < 1e-11 && nmse(p.S, p.want_S, ns) < 1e-11, "%s chunk: steps of %d", level,
+                              step);
             }
             int cut = DS_GDN_CHUNK - pos % DS_GDN_CHUNK + DS_GDN_CHUNK;
             restart(&p);
             run_part(&p, k, (enum form)form, pos, 0, cut, 0, p.R, 0, p.dv);
             run_part(&p, k, (enum form)form, pos, cut, p.n, 0, p.R, 0, p.dv);
-            CHECK_MSG(!memcmp(p.o, p.want_o, no * sizeof(float)) && !memcmp(p.S, p.want_S, ns * sizeof(float)), "%s form %d: cut at %d", level, form,
-                      pos + cut);
+            CHECK_MSG(!memcmp(p.o, p.want_o, no * sizeof(float)) && !memcmp(p.S, p.want_S, ns * sizeof(float)),
+                      "%s form %d: cut at %d", level, form, pos + cut);
         }
     }
     problem_free(&p);
@@ -281,7 +289,8 @@ static void check_splits(const struct ds_kernels *k, const struct ds_kernels *re
 static void test_splits(void) { for_each_level(check_splits); }
 
 static const struct ds_test tests[] = {
-    { "gdn.values", test_values },     { "gdn.lengths", test_lengths }, { "gdn.sizes", test_sizes },   { "gdn.extremes", test_extremes },
-    { "gdn.steps", test_steps },       { "gdn.empty", test_empty },     { "gdn.strips", test_strips }, { "gdn.splits", test_splits },
+    { "gdn.values", test_values },     { "gdn.lengths", test_lengths }, { "gdn.sizes", test_sizes },
+    { "gdn.extremes", test_extremes }, { "gdn.steps", test_steps },     { "gdn.empty", test_empty },
+    { "gdn.strips", test_strips },     { "gdn.splits", test_splits },
 };
 DS_TEST_MAIN(tests)

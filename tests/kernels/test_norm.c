@@ -20,7 +20,8 @@ static void check_values(const struct ds_kernels *k, const struct ds_kernels *re
     k->rms_norm(y, x, gain, 4, 1e-6f);
     for (int i = 0; i < 4; i++) CHECK_MSG(near(y[i], rms[i], 1e-6), "%s: %.9g, want %.9g", level, (double)y[i], (double)rms[i]);
     k->gated_norm(y, x, z, gain2, 4, 1e-6f);
-    for (int i = 0; i < 4; i++) CHECK_MSG(near(y[i], gated[i], 1e-6), "%s: %.9g, want %.9g", level, (double)y[i], (double)gated[i]);
+    for (int i = 0; i < 4; i++)
+        CHECK_MSG(near(y[i], gated[i], 1e-6), "%s: %.9g, want %.9g", level, (double)y[i], (double)gated[i]);
 
     float three_four[2] = { 3, 4 }, tiny[2] = { 1e-4f, 0 };
     k->l2_norm(three_four, 2, 1e-6f, 1);
@@ -100,7 +101,8 @@ static void check_close(const float *got, const double *want, int n, const char 
         num += (got[i] - want[i]) * (got[i] - want[i]);
         den += want[i] * want[i];
     }
-    CHECK_MSG(num <= 1e-11 * den, "%s %s: n %d, nmse %.2e (limit 1e-11: f32 rounding, one cancellation)", level, what, n, num / den);
+    CHECK_MSG(num <= 1e-11 * den, "%s %s: n %d, nmse %.2e (limit 1e-11: f32 rounding, one cancellation)", level, what, n,
+              num / den);
     check_guard(got, n, level, what);
 }
 
@@ -114,7 +116,8 @@ static void check_lengths(const struct ds_kernels *k, const struct ds_kernels *r
     (void)ref;
     ds_rng_seed(&rng, 1);
     for (int n = 1; n <= N_MAX; n += n < 70 ? 1 : 23) {
-        float *x = normals(&rng, (size_t)n, 3), *z = normals(&rng, (size_t)n, 3), *gain = normals(&rng, (size_t)n, 1), *w = normals(&rng, (size_t)n, 1);
+        float *x = normals(&rng, (size_t)n, 3), *z = normals(&rng, (size_t)n, 3), *gain = normals(&rng, (size_t)n, 1),
+              *w = normals(&rng, (size_t)n, 1);
         double s = 0, eps = 1e-6f;
         for (int i = 0; i < n; i++) s += (double)x[i] * x[i];
         double r = 1 / sqrt(s / n + eps), silu;
@@ -149,7 +152,8 @@ static void check_lengths(const struct ds_kernels *k, const struct ds_kernels *r
         k->l2_norm(y, n, 1e-6f, 0.25f);
         check_close(y, want, n, level, "l2_norm");
 
-        for (int i = 0; i < n; i++) want[i] = gain[i] * log1p(exp((double)(x[i] + w[i]))), want2[i] = 1 / (1 + exp(-(double)z[i]));
+        for (int i = 0; i < n; i++)
+            want[i] = gain[i] * log1p(exp((double)(x[i] + w[i]))), want2[i] = 1 / (1 + exp(-(double)z[i]));
         k->gdn_gates(fill_nan(y), fill_nan(y2), x, z, gain, w, n);
         check_close(y, want, n, level, "gates g");
         check_close(y2, want2, n, level, "gates beta");
@@ -202,7 +206,9 @@ static void check_f16(const struct ds_kernels *k, const struct ds_kernels *ref, 
     ds_rng_seed(&rng, 1);
     for (int i = 0; i < ALL; i++) {
         uint32_t bits = (uint32_t)ds_rng_u64(&rng);
-        if (i % 2) f[i] = (float)ldexp((double)bits / 4294967296.0 - 0.5, (int)(bits % 44) - 24);      /* the range of f16 and a little more */
+        if (i % 2)
+            f[i] =
+                (float)ldexp((double)bits / 4294967296.0 - 0.5, (int)(bits % 44) - 24); /* the range of f16 and a little more */
         else memcpy(&f[i], &bits, 4);
     }
     k->f32_to_f16(back, f, ALL - 3);

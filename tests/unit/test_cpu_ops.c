@@ -36,7 +36,9 @@ static struct ds_buf *buf(struct ds_backend *be, enum ds_buf_kind kind, size_t r
 
 static struct ds_weight *weight(struct ds_backend *be, struct ds_tensor *t, const float *x, size_t n)
 {
-    *t = (struct ds_tensor){ .name = "w", .n_dims = 1, .ne = { n, 1, 1, 1 }, .type = &ds_types[DS_T_F32], .data = x, .bytes = n * sizeof *x };
+    *t = (struct ds_tensor){
+        .name = "w", .n_dims = 1, .ne = { n, 1, 1, 1 }, .type = &ds_types[DS_T_F32], .data = x, .bytes = n * sizeof *x
+    };
     struct ds_weight *w = be->ops->weight_new(be, t, DS_USE_VECTOR, NULL);
     if (!w) { puts("  no memory"); exit(1); }
     return w;
@@ -69,7 +71,9 @@ static bool near(double got, double want, double tol) { return fabs(got - want) 
 static void test_route(void)
 {
     struct ds_backend *be = open_with(2, "f32", "seq");
-    const float logits[] = { 1, 2, 3, 0, /* ties: lower index first */ 5, 7, 7, 7, /* a NaN still routes to experts that exist */ 1, NAN, 3, 0 };
+    const float logits[] = {
+        1, 2, 3, 0, /* ties: lower index first */ 5, 7, 7, 7, /* a NaN still routes to experts that exist */ 1, NAN, 3, 0
+    };
     struct ds_buf *l = buf(be, DS_BUF_PROJ, 3, 4, logits), *route = buf(be, DS_BUF_ROUTE, 3, 2, NULL);
     struct ds_route_slot s[6];
     begin(be, 3, 0, false, NULL);
@@ -81,13 +85,15 @@ static void test_route(void)
     CHECK(s[4].expert != s[5].expert);
 
     const float x0[4] = { 1, 2, 3, 4 }, y[8] = { 1, 0, 0, 0, 0, 1, 0, 0 }, shared[4] = { 0, 0, 0, 8 }, gate[1] = { 0 };
-    struct ds_buf *x = buf(be, DS_BUF_F32, 1, 4, x0), *yb = buf(be, DS_BUF_PROJ, 2, 4, y), *sh = buf(be, DS_BUF_PROJ, 1, 4, shared);
+    struct ds_buf *x = buf(be, DS_BUF_F32, 1, 4, x0), *yb = buf(be, DS_BUF_PROJ, 2, 4, y),
+                  *sh = buf(be, DS_BUF_PROJ, 1, 4, shared);
     struct ds_buf *sg = buf(be, DS_BUF_PROJ, 1, 1, gate);
     float got[4];
     be->ops->moe_combine(be, x, yb, route, sh, sg, 1, 2, 4);
     be->ops->moe_combine(be, x, yb, route, NULL, NULL, 1, 2, 4);
     be->ops->buf_read(be, got, x, 0, 4);
-    CHECK(near(got[0], 1 + 2 * 0.7310585786, 1e-6) && near(got[1], 2 + 2 * 0.2689414214, 1e-6) && got[2] == 3 && near(got[3], 8, 1e-6));
+    CHECK(near(got[0], 1 + 2 * 0.7310585786, 1e-6) && near(got[1], 2 + 2 * 0.2689414214, 1e-6) && got[2] == 3 &&
+          near(got[3], 8, 1e-6));
     be->ops->buf_free(be, l), be->ops->buf_free(be, route), be->ops->buf_free(be, x), be->ops->buf_free(be, yb);
     be->ops->buf_free(be, sh), be->ops->buf_free(be, sg), be->ops->free(be);
 }
@@ -108,7 +114,9 @@ static void test_embed(void)
         unsigned char *data = malloc(row_bytes * VOCAB);
         REQUIRE(data);
         types[i]->encode(data, table, DIM * VOCAB);
-        struct ds_tensor t = { .name = "t", .n_dims = 2, .ne = { DIM, VOCAB, 1, 1 }, .type = types[i], .data = data, .bytes = row_bytes * VOCAB };
+        struct ds_tensor t = {
+            .name = "t", .n_dims = 2, .ne = { DIM, VOCAB, 1, 1 }, .type = types[i], .data = data, .bytes = row_bytes * VOCAB
+        };
         struct ds_weight *w = be->ops->weight_new(be, &t, DS_USE_EMBED, NULL);
         struct ds_buf *x = buf(be, DS_BUF_F32, N, DIM, NULL);
         begin(be, N, 0, false, ids);
@@ -143,13 +151,15 @@ static void test_rope(void)
         float q[512], k[256], v[256], got[512];
         for (int j = 0; j < 512; j++) q[j] = j < 2 ? 1 : j >= 32 && j < 34 ? 0 : 7;
         for (int j = 0; j < 256; j++) k[j] = j < 2 ? 0 : j >= 32 && j < 34 ? 1 : 5, v[j] = (float)j;
-        struct ds_buf *qb = buf(be, DS_BUF_PROJ, 1, 512, q), *kb = buf(be, DS_BUF_PROJ, 1, 256, k), *vb = buf(be, DS_BUF_PROJ, 1, 256, v);
+        struct ds_buf *qb = buf(be, DS_BUF_PROJ, 1, 512, q), *kb = buf(be, DS_BUF_PROJ, 1, 256, k),
+                      *vb = buf(be, DS_BUF_PROJ, 1, 256, v);
         struct ds_buf *kc = buf(be, DS_BUF_KV, 1001, 256, NULL), *vc = buf(be, DS_BUF_KV, 1001, 256, NULL);
         begin(be, 1, cases[i].pos, false, NULL);
         be->ops->rope_store(be, qb, kb, vb, kc, vc, &sh, 1);
         be->ops->buf_read(be, got, qb, 0, 512);
         CHECK(near(got[0], cases[i].cos0, 1e-6) && near(got[32], cases[i].sin0, 1e-6));
-        CHECK_MSG(near(got[1], cases[i].cos1, 1e-6) && near(got[33], cases[i].sin1, 1e-6), "pos %d: %.9g %.9g", cases[i].pos, (double)got[1], (double)got[33]);
+        CHECK_MSG(near(got[1], cases[i].cos1, 1e-6) && near(got[33], cases[i].sin1, 1e-6), "pos %d: %.9g %.9g", cases[i].pos,
+                  (double)got[1], (double)got[33]);
         for (int j = 64; j < 512; j++) CHECK(got[j] == 7);
         be->ops->buf_read(be, got, kc, (size_t)cases[i].pos * 256, 256);
         CHECK(near(got[0], -cases[i].sin0, 1e-6) && near(got[32], cases[i].cos0, 1e-6));
@@ -160,7 +170,8 @@ static void test_rope(void)
             be->ops->buf_read(be, got, vc, (size_t)(cases[i].pos - 1) * 256, 256);
             for (int j = 0; j < 256; j++) CHECK(got[j] == 0);
         }
-        be->ops->buf_free(be, qb), be->ops->buf_free(be, kb), be->ops->buf_free(be, vb), be->ops->buf_free(be, kc), be->ops->buf_free(be, vc);
+        be->ops->buf_free(be, qb), be->ops->buf_free(be, kb), be->ops->buf_free(be, vb), be->ops->buf_free(be, kc),
+            be->ops->buf_free(be, vc);
     }
     be->ops->free(be);
 }
@@ -169,7 +180,8 @@ static void test_qk_norm(void)
 {
     struct ds_backend *be = open_with(1, "f32", "seq");
     struct ds_attn_shape sh = { 2, 1, 4, 2, 1e7f, 1e-6f };
-    const float gain_q[4] = { 1, 1.5f, 0.5f, 2 }, gain_k[4] = { 1, 1, 1, 1 }, want[4] = { 0.3651483473f, 1.0954450420f, 0.5477225210f, 2.9211867786f };
+    const float gain_q[4] = { 1, 1.5f, 0.5f, 2 }, gain_k[4] = { 1, 1, 1, 1 },
+                want[4] = { 0.3651483473f, 1.0954450420f, 0.5477225210f, 2.9211867786f };
     float qg[16], k[4] = { 1, 2, 3, 4 };
     for (int i = 0; i < 16; i++) qg[i] = i % 8 < 4 ? (float)(i % 4 + 1) * (i < 8 ? 1 : 100) : -9;
     struct ds_tensor tq, tk;
@@ -183,7 +195,8 @@ static void test_qk_norm(void)
         CHECK(near(qg[i], want[i], 1e-6) && near(qg[8 + i], want[i], 1e-6) && qg[4 + i] == -9 && qg[12 + i] == -9);
         CHECK(near(k[i], 0.3651483473 * (i + 1), 1e-6));
     }
-    be->ops->buf_free(be, qb), be->ops->buf_free(be, kb), be->ops->weight_free(be, wq), be->ops->weight_free(be, wk), be->ops->free(be);
+    be->ops->buf_free(be, qb), be->ops->buf_free(be, kb), be->ops->weight_free(be, wq), be->ops->weight_free(be, wk),
+        be->ops->free(be);
 }
 
 /* --- GDN: preparation and recurrence over steps --- */
@@ -206,12 +219,14 @@ static struct gdn_data gdn_data_new(int n_kh, int n_vh, uint64_t seed)
 
 static void gdn_data_free(struct gdn_data *d) { free(d->u), free(d->a), free(d->b), free(d->w), free(d->A), free(d->dt); }
 
-/* The N tokens in steps of `step` (0: 1, 2, 3, ... tokens) from position 0: outputs, state and conv state into one array. */
-static float *gdn_run(const struct gdn_data *d, int threads, const char *form, int step)
+/* The N tokens in steps of `step` (0: 1, 2, 3, ... tokens) from position 0: outputs, state and conv state into one array.
+ * The recurrence of a step runs in calls of `call` tokens. */
+static float *gdn_run(const struct gdn_data *d, int threads, const char *form, int step, int call)
 {
     struct ds_backend *be = open_with(threads, "f32", form);
     struct ds_tensor tw, ta, td;
-    struct ds_weight *w = weight(be, &tw, d->w, 4 * d->channels), *A = weight(be, &ta, d->A, d->nv), *dt = weight(be, &td, d->dt, d->nv);
+    struct ds_weight *w = weight(be, &tw, d->w, 4 * d->channels), *A = weight(be, &ta, d->A, d->nv),
+                     *dt = weight(be, &td, d->dt, d->nv);
     size_t no = d->nv * 24, ns = d->nv * 32 * 24, nc = 3 * d->channels;
     struct ds_buf *conv = buf(be, DS_BUF_F32, 3, d->channels, NULL), *S = buf(be, DS_BUF_F32, d->nv, 32 * 24, NULL);
     float *out = floats(N * no + ns + nc);
@@ -219,18 +234,22 @@ static float *gdn_run(const struct gdn_data *d, int threads, const char *form, i
         m = step ? step : turn;
         if (m > N - t) m = N - t;
         struct ds_buf *u = buf(be, DS_BUF_PROJ, (size_t)m, d->channels, d->u + (size_t)t * d->channels);
-        struct ds_buf *a = buf(be, DS_BUF_PROJ, (size_t)m, d->nv, d->a + (size_t)t * d->nv), *b = buf(be, DS_BUF_PROJ, (size_t)m, d->nv, d->b + (size_t)t * d->nv);
-        struct ds_buf *prep = buf(be, DS_BUF_F32, 1, ds_gdn_prep_elems(&d->sh, m), NULL), *o = buf(be, DS_BUF_F32, (size_t)m, no, NULL);
+        struct ds_buf *a = buf(be, DS_BUF_PROJ, (size_t)m, d->nv, d->a + (size_t)t * d->nv),
+                      *b = buf(be, DS_BUF_PROJ, (size_t)m, d->nv, d->b + (size_t)t * d->nv);
+        struct ds_buf *prep = buf(be, DS_BUF_F32, 1, ds_gdn_prep_elems(&d->sh, m), NULL),
+                      *o = buf(be, DS_BUF_F32, (size_t)m, no, NULL);
         begin(be, m, t, false, NULL);
         be->ops->gdn_prep(be, prep, conv, u, a, b, w, A, dt, &d->sh, m);
-        be->ops->gdn(be, o, S, prep, &d->sh, m, 0, m);
+        for (int c = 0; c < m; c += call) be->ops->gdn(be, o, S, prep, &d->sh, m, c, c + call < m ? c + call : m);
         be->ops->buf_read(be, out + (size_t)t * no, o, 0, (size_t)m * no);
-        be->ops->buf_free(be, u), be->ops->buf_free(be, a), be->ops->buf_free(be, b), be->ops->buf_free(be, prep), be->ops->buf_free(be, o);
+        be->ops->buf_free(be, u), be->ops->buf_free(be, a), be->ops->buf_free(be, b), be->ops->buf_free(be, prep),
+            be->ops->buf_free(be, o);
     }
     be->ops->buf_read(be, out + N * no, S, 0, ns);
     be->ops->buf_read(be, out + N * no + ns, conv, 0, nc);
     CHECK(!memcmp(out + N * no + ns, d->u + (N - 3) * d->channels, nc * sizeof *out));
-    be->ops->buf_free(be, conv), be->ops->buf_free(be, S), be->ops->weight_free(be, w), be->ops->weight_free(be, A), be->ops->weight_free(be, dt);
+    be->ops->buf_free(be, conv), be->ops->buf_free(be, S), be->ops->weight_free(be, w), be->ops->weight_free(be, A),
+        be->ops->weight_free(be, dt);
     be->ops->free(be);
     return out;
 }
@@ -244,16 +263,17 @@ static void test_gdn_steps(void)
     struct gdn_data d = gdn_data_new(2, 6, 1);
     size_t n = gdn_floats(&d) * sizeof(float);
     static const int steps[] = { 0, 1, 2, 3, 4, 5, 33, 64, 128, 199 };
-    float *seq = gdn_run(&d, 1, "seq", N), *chunk = gdn_run(&d, 1, "chunk", N);
+    float *seq = gdn_run(&d, 1, "seq", N, N), *chunk = gdn_run(&d, 1, "chunk", N, N);
     double num = 0, den = 0;
-    for (size_t i = 0; i < gdn_floats(&d); i++) num += (seq[i] - chunk[i]) * (double)(seq[i] - chunk[i]), den += (double)seq[i] * seq[i];
+    for (size_t i = 0; i < gdn_floats(&d); i++)
+        num += (seq[i] - chunk[i]) * (double)(seq[i] - chunk[i]), den += (double)seq[i] * seq[i];
     CHECK_MSG(num <= 1e-12 * den, "the two forms differ by %.1e", sqrt(num / den));
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
-        float *part = gdn_run(&d, 2, "seq", steps[i]);
+        float *part = gdn_run(&d, 2, "seq", steps[i], 1 + steps[i] / 3);
         CHECK_MSG(!memcmp(part, seq, n), "seq, steps of %d", steps[i]);
         free(part);
         if (steps[i] == 0 || steps[i] % 64) continue;
-        part = gdn_run(&d, 2, "chunk", steps[i]);
+        part = gdn_run(&d, 2, "chunk", steps[i], 64);
         CHECK_MSG(!memcmp(part, chunk, n), "chunk, steps of %d", steps[i]);
         free(part);
     }
@@ -264,9 +284,9 @@ static void test_gdn_threads(void)
 {
     struct gdn_data d = gdn_data_new(2, 6, 2);
     for (int form = 0; form < 2; form++) {
-        float *one = gdn_run(&d, 1, form ? "chunk" : "seq", 77);
+        float *one = gdn_run(&d, 1, form ? "chunk" : "seq", 77, N);
         for (int threads = 2; threads <= 13; threads += 4) {
-            float *many = gdn_run(&d, threads, form ? "chunk" : "seq", 77);
+            float *many = gdn_run(&d, threads, form ? "chunk" : "seq", 77, N);
             CHECK_MSG(!memcmp(one, many, gdn_floats(&d) * sizeof(float)), "%s, %d threads", form ? "chunk" : "seq", threads);
             free(many);
         }
@@ -282,7 +302,9 @@ static void test_gdn_heads(void)
     for (size_t t = 0; t < N + 4; t++) {                        /* rows of u, then the taps [channel][4] as "rows" of w */
         for (size_t part = 0; part < 2; part++) {
             for (size_t h = 0; h < 6; h++) {
-                if (t < N) memcpy(e.u + t * e.channels + (part * 6 + h) * 32, d.u + t * d.channels + (part * 2 + h % 2) * 32, 32 * sizeof(float));
+                if (t < N)
+                    memcpy(e.u + t * e.channels + (part * 6 + h) * 32, d.u + t * d.channels + (part * 2 + h % 2) * 32,
+                           32 * sizeof(float));
                 else if (t == N) memcpy(e.w + (part * 6 + h) * 128, d.w + (part * 2 + h % 2) * 128, 128 * sizeof(float));
             }
         }
@@ -292,7 +314,7 @@ static void test_gdn_heads(void)
     memcpy(e.a, d.a, N * 6 * sizeof(float)), memcpy(e.b, d.b, N * 6 * sizeof(float));
     memcpy(e.A, d.A, 6 * sizeof(float)), memcpy(e.dt, d.dt, 6 * sizeof(float));
     for (int form = 0; form < 2; form++) {
-        float *x = gdn_run(&d, 2, form ? "chunk" : "seq", N), *y = gdn_run(&e, 2, form ? "chunk" : "seq", N);
+        float *x = gdn_run(&d, 2, form ? "chunk" : "seq", N, N), *y = gdn_run(&e, 2, form ? "chunk" : "seq", N, N);
         CHECK_MSG(!memcmp(x, y, (N * 6 * 24 + 6 * 32 * 24) * sizeof(float)), "%s", form ? "chunk" : "seq");
         free(x), free(y);
     }
@@ -309,7 +331,8 @@ static void attn_last(float *y, int threads, const char *kv, int64_t pos, bool d
     struct ds_rng rng;
     ds_rng_seed(&rng, 7);
     float *k = random_floats(&rng, 2048 * row, 2), *v = random_floats(&rng, 2048 * row, 1), *x = random_floats(&rng, q, 2);
-    struct ds_buf *kc = buf(be, DS_BUF_KV, 2048, row, k), *vc = buf(be, DS_BUF_KV, 2048, row, v), *qb = buf(be, DS_BUF_PROJ, 1, q, x);
+    struct ds_buf *kc = buf(be, DS_BUF_KV, 2048, row, k), *vc = buf(be, DS_BUF_KV, 2048, row, v),
+                  *qb = buf(be, DS_BUF_PROJ, 1, q, x);
     struct ds_buf *yb = buf(be, DS_BUF_ACT, 1, q / 2, NULL);
     begin(be, 1, pos, decode, NULL);
     be->ops->attn(be, yb, qb, kc, vc, sh, 1);

@@ -139,21 +139,23 @@ static void attn_decode(struct attn_ctx *x)
     x->span = x->span < MIN_SPAN ? MIN_SPAN : (x->span + DS_ATTN_BLOCK - 1) / DS_ATTN_BLOCK * DS_ATTN_BLOCK;
     x->parts = (int)((len + x->span - 1) / x->span);
     /* Tasks take no scratch of their own, so thread 0's holds the parts of all. */
-    x->part = ds_cpu_scratch(x->c, 0, (size_t)x->n_kv * (size_t)x->parts * (size_t)x->a.heads * ((size_t)x->a.hd + 2) * sizeof(float));
+    size_t floats = (size_t)x->n_kv * (size_t)x->parts * (size_t)x->a.heads * ((size_t)x->a.hd + 2);
+    x->part = ds_cpu_scratch(x->c, 0, floats * sizeof(float));
     ds_pool_run(x->c->pool, part_task, x, x->n_kv * x->parts);
     for (int b = 0; b < x->n_kv; b++)
         for (int h = 0; h < x->a.heads; h++) merge_head(x, b, h);
 }
 
-void ds_cpu_attn(struct ds_backend *be, struct ds_buf *y, const struct ds_buf *qg, const struct ds_buf *kcache, const struct ds_buf *vcache,
-                 const struct ds_attn_shape *sh, int n)
+void ds_cpu_attn(struct ds_backend *be, struct ds_buf *y, const struct ds_buf *qg, const struct ds_buf *kcache,
+                 const struct ds_buf *vcache, const struct ds_attn_shape *sh, int n)
 {
     struct ds_cpu *c = ds_cpu_of(be);
     size_t hd = (size_t)sh->hd, nq = (size_t)sh->n_head;
-    struct attn_ctx x = { .c = c, .n = n, .n_kv = sh->n_kv,
-                          .a = { .y = ds_cpu_f32(y), .ldy = nq * hd, .q = ds_cpu_f32(qg), .ldq = 2 * nq * hd, .q_step = 2 * hd,
+    struct attn_ctx x = { .c = c, .n = n, .n_kv = sh->n_kv };
+    x.a = (struct ds_attn_args){ .y = ds_cpu_f32(y), .ldy = nq * hd, .q = ds_cpu_f32(qg), .ldq = 2 * nq * hd, .q_step = 2 * hd,
                                  .K = kcache->p, .V = vcache->p, .ldkv = (size_t)sh->n_kv * hd, .kv_f16 = c->kv_f16,
-                                 .heads = sh->n_head / sh->n_kv, .hd = sh->hd, .scale = 1.0f / sqrtf((float)sh->hd), .pos = be->step.pos } };
+                                 .heads = sh->n_head / sh->n_kv, .hd = sh->hd, .scale = 1.0f / sqrtf((float)sh->hd),
+                                 .pos = be->step.pos };
     if (be->step.decode && n == 1) {
         attn_decode(&x);
     } else {

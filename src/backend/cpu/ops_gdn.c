@@ -37,7 +37,8 @@ static void prep_head(const struct prep_ctx *x, int head, int t0, int t1)
     size_t taps = (size_t)sh->conv_k - 1;
     int c0 = head < key_heads ? head * sh->dk : key_heads * sh->dk + (head - key_heads) * sh->dv;
     float *rows = (head < key_heads ? x->p.q + (size_t)head * (size_t)x->n * (size_t)sh->dk      /* k follows q */
-                                    : x->p.v + (size_t)(head - key_heads) * (size_t)x->n * (size_t)sh->dv) + (size_t)t0 * (size_t)dim;
+                                    : x->p.v + (size_t)(head - key_heads) * (size_t)x->n * (size_t)sh->dv) +
+                  (size_t)t0 * (size_t)dim;
     const float *u = x->u + (size_t)t0 * x->channels, *hist = t0 ? u - taps * x->channels : x->hist;
 
     x->k->conv_silu(rows, (size_t)dim, u, x->channels, hist, x->channels, x->w, sh->conv_k, t1 - t0, c0, c0 + dim);
@@ -52,7 +53,8 @@ static void prep_task(void *ctx, int i, int thread)
     size_t heads = 2 * (size_t)x->sh->n_kh + (size_t)x->sh->n_vh, nv = (size_t)x->sh->n_vh;
     int slice = i % x->slices, t0 = i / x->slices * x->block, t1 = t0 + x->block < x->n ? t0 + x->block : x->n;
     (void)thread;
-    for (size_t h = ds_cpu_begin(heads, x->slices, slice); h < ds_cpu_begin(heads, x->slices, slice + 1); h++) prep_head(x, (int)h, t0, t1);
+    for (size_t h = ds_cpu_begin(heads, x->slices, slice); h < ds_cpu_begin(heads, x->slices, slice + 1); h++)
+        prep_head(x, (int)h, t0, t1);
     if (slice) return;
     for (size_t t = (size_t)t0; t < (size_t)t1; t++)
         x->k->gdn_gates(x->p.g + t * nv, x->p.beta + t * nv, x->a + t * nv, x->b + t * nv, x->A, x->dt, (int)nv);
@@ -80,9 +82,9 @@ void ds_cpu_copy(struct ds_backend *be, struct ds_buf *dst, size_t off, const st
     memcpy(ds_cpu_f32(dst) + off, ds_cpu_f32(src), n * sizeof(float));
 }
 
-void ds_cpu_gdn_prep(struct ds_backend *be, struct ds_buf *prep, struct ds_buf *conv, const struct ds_buf *u, const struct ds_buf *a,
-                     const struct ds_buf *b, const struct ds_weight *conv_w, const struct ds_weight *ssm_a, const struct ds_weight *ssm_dt,
-                     const struct ds_gdn_shape *sh, int n)
+void ds_cpu_gdn_prep(struct ds_backend *be, struct ds_buf *prep, struct ds_buf *conv, const struct ds_buf *u,
+                     const struct ds_buf *a, const struct ds_buf *b, const struct ds_weight *conv_w,
+                     const struct ds_weight *ssm_a, const struct ds_weight *ssm_dt, const struct ds_gdn_shape *sh, int n)
 {
     struct ds_cpu *c = ds_cpu_of(be);
     struct prep_ctx x = { .k = &c->k, .p = prep_of(ds_cpu_f32(prep), sh, n), .sh = sh, .u = ds_cpu_f32(u), .a = ds_cpu_f32(a),
@@ -91,7 +93,8 @@ void ds_cpu_gdn_prep(struct ds_backend *be, struct ds_buf *prep, struct ds_buf *
     x.channels = 2 * (size_t)sh->n_kh * (size_t)sh->dk + (size_t)sh->n_vh * (size_t)sh->dv;
     /* Blocks of 32 tokens walk u in whole rows, 32 pages at a time; a block must reach back conv_k - 1 rows. */
     x.block = sh->conv_k > 33 ? sh->conv_k - 1 : 32;
-    int blocks = (n + x.block - 1) / x.block, pieces = ds_cpu_pieces(c, (size_t)n * x.channels, 6), heads = 2 * sh->n_kh + sh->n_vh;
+    int blocks = (n + x.block - 1) / x.block, pieces = ds_cpu_pieces(c, (size_t)n * x.channels, 6),
+        heads = 2 * sh->n_kh + sh->n_vh;
     x.slices = (pieces + blocks - 1) / blocks;
     if (x.slices > heads) x.slices = heads;
     ds_pool_run(c->pool, prep_task, &x, blocks * x.slices);
@@ -135,12 +138,14 @@ static void gdn_task(void *ctx, int i, int thread)
     x->form(&a);
 }
 
-void ds_cpu_gdn(struct ds_backend *be, struct ds_buf *o, struct ds_buf *S, const struct ds_buf *prep, const struct ds_gdn_shape *sh, int n, int t0, int t1)
+void ds_cpu_gdn(struct ds_backend *be, struct ds_buf *o, struct ds_buf *S, const struct ds_buf *prep,
+                const struct ds_gdn_shape *sh, int n, int t0, int t1)
 {
     struct ds_cpu *c = ds_cpu_of(be);
     bool chunk = c->gdn_chunk && !be->step.decode;
-    struct gdn_ctx x = { c, chunk ? c->k.gdn_chunk : c->k.gdn_seq, prep_of(ds_cpu_f32(prep), sh, n), ds_cpu_f32(o), ds_cpu_f32(S), sh, n,
-                         t0, t1, (int)((be->step.pos + t0) % DS_GDN_CHUNK), 1, 1 };
+    struct gdn_ctx x = { .c = c, .form = chunk ? c->k.gdn_chunk : c->k.gdn_seq, .p = prep_of(ds_cpu_f32(prep), sh, n),
+                         .o = ds_cpu_f32(o), .S = ds_cpu_f32(S), .sh = sh, .n = n, .t0 = t0, .t1 = t1,
+                         .phase = (int)((be->step.pos + t0) % DS_GDN_CHUNK), .parts = 1, .strips = 1 };
     /* Cut by key head first (its products are shared), then by value head, then by columns, until every
      * thread has a few tasks. */
     int want = c->threads > 1 ? 3 * c->threads : 1, R = sh->n_vh / sh->n_kh;

@@ -49,7 +49,14 @@ size_t ds_cpu_scratch_moe(const struct ds_cpu *c, const struct ds_sizes *sz)
 
 /* --- combination --- */
 
-struct combine_ctx { const struct ds_kernels *k; float *x; const float *y, *shared, *sg; const struct ds_route_slot *slot; size_t n, top, dim; int pieces; };
+struct combine_ctx {
+    const struct ds_kernels *k;
+    float *x;
+    const float *y, *shared, *sg;
+    const struct ds_route_slot *slot;
+    size_t n, top, dim;
+    int pieces;
+};
 
 static float sigmoid(float x)
 {
@@ -72,8 +79,9 @@ void ds_cpu_moe_combine(struct ds_backend *be, struct ds_buf *x, const struct ds
                         const struct ds_buf *shared, const struct ds_buf *sg, int n, int k, int dim)
 {
     struct ds_cpu *c = ds_cpu_of(be);
-    struct combine_ctx r = { &c->k, ds_cpu_f32(x), ds_cpu_f32(y), shared ? ds_cpu_f32(shared) : NULL, sg ? ds_cpu_f32(sg) : NULL, route->p,
-                             (size_t)n, (size_t)k, (size_t)dim, 0 };
+    struct combine_ctx r = { .k = &c->k, .x = ds_cpu_f32(x), .y = ds_cpu_f32(y), .shared = shared ? ds_cpu_f32(shared) : NULL,
+                             .sg = sg ? ds_cpu_f32(sg) : NULL, .slot = route->p, .n = (size_t)n, .top = (size_t)k,
+                             .dim = (size_t)dim };
     r.pieces = ds_cpu_pieces(c, r.n, (size_t)dim * (size_t)(k + 2));
     ds_pool_run(c->pool, combine_tokens, &r, r.pieces);
     ds_cpu_touch(x);

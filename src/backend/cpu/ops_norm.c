@@ -15,11 +15,12 @@ static void rms_rows(void *ctx, int i, int thread)
         r->k->rms_norm(r->h + t * r->dim, r->x + t * r->dim, r->gain, (int)r->dim, r->eps);
 }
 
-void ds_cpu_rms_norm(struct ds_backend *be, struct ds_buf *h, const struct ds_buf *x, const struct ds_weight *gain, int row0, int n, int dim,
-                     float eps)
+void ds_cpu_rms_norm(struct ds_backend *be, struct ds_buf *h, const struct ds_buf *x, const struct ds_weight *gain, int row0,
+                     int n, int dim, float eps)
 {
     struct ds_cpu *c = ds_cpu_of(be);
-    struct rms_ctx r = { &c->k, ds_cpu_f32(h), ds_cpu_f32(x) + (size_t)row0 * (size_t)dim, gain->f32, (size_t)n, (size_t)dim, eps, 0 };
+    struct rms_ctx r = { .k = &c->k, .h = ds_cpu_f32(h), .x = ds_cpu_f32(x) + (size_t)row0 * (size_t)dim, .gain = gain->f32,
+                         .n = (size_t)n, .dim = (size_t)dim, .eps = eps };
     r.pieces = ds_cpu_pieces(c, r.n, 2 * r.dim);
     ds_pool_run(c->pool, rms_rows, &r, r.pieces);
     ds_cpu_touch(h);
@@ -27,7 +28,14 @@ void ds_cpu_rms_norm(struct ds_backend *be, struct ds_buf *h, const struct ds_bu
 
 /* --- QK-norm: heads of the query halves, then heads of k --- */
 
-struct qk_ctx { const struct ds_kernels *k; float *qg, *key; const float *gain_q, *gain_k; const struct ds_attn_shape *sh; size_t n; int pieces; };
+struct qk_ctx {
+    const struct ds_kernels *k;
+    float *qg, *key;
+    const float *gain_q, *gain_k;
+    const struct ds_attn_shape *sh;
+    size_t n;
+    int pieces;
+};
 
 static void qk_rows(void *ctx, int i, int thread)
 {
@@ -35,12 +43,13 @@ static void qk_rows(void *ctx, int i, int thread)
     size_t hd = (size_t)r->sh->hd, nq = (size_t)r->sh->n_head, nkv = (size_t)r->sh->n_kv;
     size_t t0 = ds_cpu_begin(r->n, r->pieces, i), t1 = ds_cpu_begin(r->n, r->pieces, i + 1);
     (void)thread;
-    for (size_t a = t0 * nq; a < t1 * nq; a++) r->k->rms_norm(r->qg + a * 2 * hd, r->qg + a * 2 * hd, r->gain_q, (int)hd, r->sh->eps);
+    for (size_t a = t0 * nq; a < t1 * nq; a++)
+        r->k->rms_norm(r->qg + a * 2 * hd, r->qg + a * 2 * hd, r->gain_q, (int)hd, r->sh->eps);
     for (size_t b = t0 * nkv; b < t1 * nkv; b++) r->k->rms_norm(r->key + b * hd, r->key + b * hd, r->gain_k, (int)hd, r->sh->eps);
 }
 
-void ds_cpu_qk_norm(struct ds_backend *be, struct ds_buf *qg, struct ds_buf *k, const struct ds_weight *gain_q, const struct ds_weight *gain_k,
-                    const struct ds_attn_shape *sh, int n)
+void ds_cpu_qk_norm(struct ds_backend *be, struct ds_buf *qg, struct ds_buf *k, const struct ds_weight *gain_q,
+                    const struct ds_weight *gain_k, const struct ds_attn_shape *sh, int n)
 {
     struct ds_cpu *c = ds_cpu_of(be);
     struct qk_ctx r = { &c->k, ds_cpu_f32(qg), ds_cpu_f32(k), gain_q->f32, gain_k->f32, sh, (size_t)n, 0 };
@@ -60,12 +69,12 @@ static void gated_heads(void *ctx, int i, int thread)
         r->k->gated_norm(r->y + h * r->dv, r->o + h * r->dv, r->z + h * r->dv, r->gain, (int)r->dv, r->eps);
 }
 
-void ds_cpu_gated_norm(struct ds_backend *be, struct ds_buf *y, const struct ds_buf *o, const struct ds_buf *z, const struct ds_weight *gain,
-                       const struct ds_gdn_shape *sh, int n)
+void ds_cpu_gated_norm(struct ds_backend *be, struct ds_buf *y, const struct ds_buf *o, const struct ds_buf *z,
+                       const struct ds_weight *gain, const struct ds_gdn_shape *sh, int n)
 {
     struct ds_cpu *c = ds_cpu_of(be);
-    struct gated_ctx r = { &c->k, ds_cpu_f32(y), ds_cpu_f32(o), ds_cpu_f32(z), gain->f32, (size_t)n * (size_t)sh->n_vh, (size_t)sh->dv,
-                           sh->eps, 0 };
+    struct gated_ctx r = { .k = &c->k, .y = ds_cpu_f32(y), .o = ds_cpu_f32(o), .z = ds_cpu_f32(z), .gain = gain->f32,
+                           .heads = (size_t)n * (size_t)sh->n_vh, .dv = (size_t)sh->dv, .eps = sh->eps };
     r.pieces = ds_cpu_pieces(c, r.heads, 4 * r.dv);
     ds_pool_run(c->pool, gated_heads, &r, r.pieces);
     ds_cpu_touch(y);
@@ -78,12 +87,14 @@ struct swiglu_ctx { const struct ds_kernels *k; float *act; const float *gate, *
 static void swiglu_range(void *ctx, int i, int thread)
 {
     const struct swiglu_ctx *r = ctx;
-    size_t a = ds_cpu_begin(r->n / 16, r->pieces, i) * 16, b = i + 1 == r->pieces ? r->n : ds_cpu_begin(r->n / 16, r->pieces, i + 1) * 16;
+    size_t a = ds_cpu_begin(r->n / 16, r->pieces, i) * 16, b = ds_cpu_begin(r->n / 16, r->pieces, i + 1) * 16;
+    if (i + 1 == r->pieces) b = r->n;
     (void)thread;
     r->k->swiglu(r->act + a, r->gate + a, r->up + a, (int)(b - a));
 }
 
-void ds_cpu_swiglu(struct ds_backend *be, struct ds_buf *act, const struct ds_buf *gate, const struct ds_buf *up, int rows, int dim)
+void ds_cpu_swiglu(struct ds_backend *be, struct ds_buf *act, const struct ds_buf *gate, const struct ds_buf *up, int rows,
+                   int dim)
 {
     struct ds_cpu *c = ds_cpu_of(be);
     struct swiglu_ctx r = { &c->k, ds_cpu_f32(act), ds_cpu_f32(gate), ds_cpu_f32(up), (size_t)rows * (size_t)dim, 0 };

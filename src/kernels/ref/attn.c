@@ -59,7 +59,8 @@ void ds_attn_ref(const struct ds_attn_args *a)
 void ds_attn_part_ref(float *m, float *l, float *acc, const struct ds_attn_args *a, int64_t p0, int64_t p1)
 {
     for (int h = 0; h < a->heads; h++)
-        fold_range(m + h, l + h, acc + (size_t)h * (size_t)a->hd, a, a->q + (size_t)a->t0 * a->ldq + (size_t)h * a->q_step, p0, p1);
+        fold_range(m + h, l + h, acc + (size_t)h * (size_t)a->hd, a, a->q + (size_t)a->t0 * a->ldq + (size_t)h * a->q_step, p0,
+                   p1);
 }
 
 size_t ds_attn_scratch_ref(int hd, int heads)

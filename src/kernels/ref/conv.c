@@ -1,7 +1,7 @@
 #include "kernels/kernels_variants.h"
 
-void ds_conv_silu_ref(float *f, size_t ldf, const float *u, size_t ldu, const float *hist, size_t ldh, const float *w, int K, int n, int c0,
-                      int c1)
+void ds_conv_silu_ref(float *f, size_t ldf, const float *u, size_t ldu, const float *hist, size_t ldh, const float *w, int K,
+                      int n, int c0, int c1)
 {
     for (int t = 0; t < n; t++) {
         for (int c = c0; c < c1; c++) {

@@ -28,7 +28,8 @@ static void seq_head(const struct ds_gdn_args *a, float *o, float *S, const floa
 void ds_gdn_seq_ref(const struct ds_gdn_args *a)
 {
     for (size_t r = 0; r < (size_t)a->R; r++)
-        seq_head(a, a->o + r * a->o_step, a->S + r * a->S_step, a->v + r * a->v_step, a->g + r * a->g_step, a->beta + r * a->g_step);
+        seq_head(a, a->o + r * a->o_step, a->S + r * a->S_step, a->v + r * a->v_step, a->g + r * a->g_step,
+                 a->beta + r * a->g_step);
 }
 
 static float dot(const float *x, const float *y, int n)
@@ -44,7 +45,8 @@ static float dot(const float *x, const float *y, int n)
  *   (I + A) N = diag(beta) (V - diag(exp c) K S0)
  *   O = diag(exp c) Q S0 + P N
  *   S1 = exp(c_last) S0 + sum_j exp(c_last - c_j) k_j N_j' */
-static void chunk_head(const struct ds_gdn_args *a, int t0, int C, float *o, float *S, const float *v, const float *g, const float *beta)
+static void chunk_head(const struct ds_gdn_args *a, int t0, int C, float *o, float *S, const float *v, const float *g,
+                       const float *beta)
 {
     float (*A)[DS_GDN_CHUNK] = a->scratch, (*P)[DS_GDN_CHUNK] = A + DS_GDN_CHUNK, *N = P[DS_GDN_CHUNK];
     double c[DS_GDN_CHUNK];        /* in f32 the difference of two large sums would be off after one token of g = -200 */

@@ -39,7 +39,10 @@ static inline vf v_abs(vf x) { return _mm512_abs_ps(x); }
 static inline vf v_round(vf x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 static inline vf v_ldexp(vf p, vf n) { return _mm512_scalef_ps(p, n); }
 /* x < 0 ? a : b */
-static inline vf v_if_neg(vf x, vf a, vf b) { return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_LT_OQ), b, a); }
+static inline vf v_if_neg(vf x, vf a, vf b)
+{
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_LT_OQ), b, a);
+}
 /* lane < n ? a : b, n in 0..VL */
 static inline vf v_first(int n, vf a, vf b) { return _mm512_mask_blend_ps(first_lanes(n), b, a); }
 static inline float v_sum(vf x) { return _mm512_reduce_add_ps(x); }
