@@ -8,6 +8,7 @@
 #include "common/tool.h"
 
 #include "base/os.h"
+#include "deltascope_store.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -20,7 +21,7 @@
 static const char prog[] = "deltascope run";
 
 struct request {
-    const char *text, *file, *system, *thinking;
+    const char *text, *file, *system, *thinking, *session;
     bool chat, echo, special, json;
     int max_new;
     struct ds_sampling sampling;     /* NAN and -1: not given */
@@ -60,6 +61,9 @@ struct run {
     const struct request *q;
     struct ds_generation gen;
     bool thinking;
+    bool resumed;                    /* the session came from a file, */
+    int64_t held;                    /* with so many tokens */
+    bool cut_short;                  /* a prompt was interrupted: the session holds a part of it */
 };
 
 static ds_status read_prompt(const struct request *q, struct ds_bytes *b, struct ds_err *e)
@@ -84,6 +88,7 @@ static void print_json(const struct run *r, size_t n_prompt, uint64_t seed)
     ds_jo_init(&j, &b, false);
     ds_jo_obj(&j);
     ds_jm_int(&j, "prompt_tokens", (int64_t)n_prompt);
+    if (r->q->session) ds_jm_int(&j, "resumed_tokens", r->held);
     ds_jm_arr(&j, "ids");
     for (size_t i = 0; i < r->gen.ids.n; i++) ds_jo_int(&j, r->gen.ids.p[i]);
     ds_jo_arr_end(&j);
@@ -130,6 +135,27 @@ static ds_status print_table(const struct run *r, struct ds_err *e)
     return ds_check_rates(p, r->gen.g, e);
 }
 
+/* The session goes on: an answer is closed, then the next turn follows. */
+static ds_status turn_ids(const struct run *r, const char *words, bool first, struct ds_ids *ids, struct ds_err *e)
+{
+    static const char closing[] = "<|im_end|>\n";
+    struct ds_ids close = { NULL, 0 }, turn = { NULL, 0 };
+    if (first) return chat_ids(r, words, true, ids, e);
+    ds_status st = ds_tokenize(r->gen.g, closing, sizeof closing - 1, true, &close, e);
+    if (!st) st = chat_ids(r, words, false, &turn, e);
+    int32_t *all = st ? NULL : malloc((close.n + turn.n) * sizeof *all);
+    if (!st && !all) st = ds_fail(e, DS_ENOMEM, "no memory for the turn");
+    if (!st) {
+        memcpy(all, close.p, close.n * sizeof *all);
+        memcpy(all + close.n, turn.p, turn.n * sizeof *all);
+        *ids = (struct ds_ids){ all, close.n + turn.n };
+    }
+    free(close.p);
+    free(turn.p);
+    return st;
+}
+
+
 static ds_status one_prompt(struct run *r, int *rc, struct ds_err *e)
 {
     struct ds_bytes text;
@@ -138,11 +164,12 @@ static ds_status one_prompt(struct run *r, int *rc, struct ds_err *e)
     ds_status st = read_prompt(r->q, &text, e);
     const char *p = text.p ? text.p : "";
     if (!st && r->q->chat && strlen(p) < text.n) st = ds_fail(e, DS_EFORMAT, "the message holds a NUL byte, which no chat carries");
-    if (!st) st = r->q->chat ? chat_ids(r, p, true, &ids, e) : ds_tokenize(r->gen.g, p, text.n, r->q->special, &ids, e);
-    if (!st && !ids.n) st = ds_fail(e, DS_EFORMAT, "the prompt is empty, expected at least one token");
+    if (!st) st = r->q->chat ? turn_ids(r, p, !r->resumed, &ids, e) : ds_tokenize(r->gen.g, p, text.n, r->q->special, &ids, e);
+    if (!st && !ids.n && !ds_session_logits(r->gen.s)) st = ds_fail(e, DS_EFORMAT, "the prompt is empty, expected at least one token");
     if (!st) {
         if (r->q->echo && r->gen.print) fwrite(p, 1, text.n, stdout);
         st = ds_generate(&r->gen, ids.p, ids.n, e);
+        r->cut_short = r->gen.finish == DS_FINISH_INTERRUPTED && !r->gen.ids.n;
         end_line(r);
     }
     if (!st) {
@@ -157,23 +184,13 @@ static ds_status one_prompt(struct run *r, int *rc, struct ds_err *e)
 
 /* --- conversation --------------------------------------------------------------------------------------- */
 
-/* The session goes on: an answer is closed, then the next turn follows. */
 static ds_status one_turn(struct run *r, const char *words, bool first, struct ds_err *e)
 {
-    static const char closing[] = "<|im_end|>\n";
-    struct ds_ids close = { NULL, 0 }, turn = { NULL, 0 };
-    ds_status st = first ? DS_OK : ds_tokenize(r->gen.g, closing, sizeof closing - 1, true, &close, e);
-    if (!st) st = chat_ids(r, words, first, &turn, e);
-    int32_t *all = st ? NULL : malloc((close.n + turn.n) * sizeof *all);
-    if (!st && !all) st = ds_fail(e, DS_ENOMEM, "no memory for the turn");
-    if (!st) {
-        if (close.n) memcpy(all, close.p, close.n * sizeof *all);
-        memcpy(all + close.n, turn.p, turn.n * sizeof *all);
-        st = ds_generate(&r->gen, all, close.n + turn.n, e);
-    }
-    free(all);
-    free(close.p);
-    free(turn.p);
+    struct ds_ids ids = { NULL, 0 };
+    ds_status st = turn_ids(r, words, first, &ids, e);
+    if (!st) st = ds_generate(&r->gen, ids.p, ids.n, e);
+    r->cut_short |= r->gen.finish == DS_FINISH_INTERRUPTED && !r->gen.ids.n;
+    free(ids.p);
     return st;
 }
 
@@ -186,7 +203,7 @@ static ds_status conversation(struct run *r, int *rc, struct ds_err *e)
     ds_status st = DS_OK;
     ds_bytes_init(&line, MAX_TEXT);
     if (terminal) fprintf(stderr, "Each line is a turn. Ctrl-C stops an answer, Ctrl-D ends the conversation.\n");
-    for (bool first = true; !st && *rc == DS_EXIT_OK;) {
+    for (bool first = !r->resumed; !st && *rc == DS_EXIT_OK;) {
         if (terminal) fputs("> ", stderr);
         if (!ds_read_line(&line, stdin)) break;
         if (blank(line.p)) continue;
@@ -205,6 +222,28 @@ static ds_status conversation(struct run *r, int *rc, struct ds_err *e)
     return st;
 }
 
+/* --- session file --------------------------------------------------------------------------------------- */
+
+static ds_status load_session(struct run *r, struct ds_err *e)
+{
+    const char *path = r->q->session;
+    if (!path || !ds_file_exists(path)) return DS_OK;
+    ds_status st = ds_session_load(r->gen.s, r->gen.g, path, e);
+    if (st) return st;
+    r->resumed = true;
+    r->held = ds_session_pos(r->gen.s);
+    for (int64_t i = 0; i < ds_session_pos(r->gen.s); i++) ds_sampler_accept(r->gen.sampler, ds_session_tokens(r->gen.s)[i]);
+    return DS_OK;
+}
+
+/* A part of a prompt is no place to go on from: then the file stays as it was. */
+static ds_status save_session(struct run *r, struct ds_err *e)
+{
+    if (!r->q->session || r->cut_short || !(ds_session_pos(r->gen.s) || r->gen.owed.n)) return DS_OK;
+    ds_status st = ds_generation_settle(&r->gen, e);
+    return st ? st : ds_session_save(r->gen.s, r->gen.g, r->q->session, e);
+}
+
 /* --- command -------------------------------------------------------------------------------------------- */
 
 static int run(struct request *q)
@@ -221,11 +260,13 @@ static int run(struct request *q)
     r.gen = (struct ds_generation){ .g = g, .stops = q->stops, .max_new = q->max_new, .print = !q->json };
     ds_status st = ds_session_new(&r.gen.s, g, &e);
     if (!st && !(r.gen.sampler = ds_sampler_new(g, &s))) st = ds_fail(&e, DS_ENOMEM, "no memory for the sampler");
+    if (!st) st = load_session(&r, &e);
     if (!st) {
         ds_session_set_profile(r.gen.s, q->common.profile);
         ds_tool_catch_interrupt();
         st = has_prompt ? one_prompt(&r, &rc, &e) : conversation(&r, &rc, &e);
     }
+    if (!st) st = save_session(&r, &e);
     if (st) {
         ds_tool_fail(prog, &e);
         rc = DS_EXIT_FAIL;
@@ -281,6 +322,8 @@ int ds_cmd_run(int argc, char **argv)
         { "--presence-penalty", NULL, DS_OPT_FLOAT, &s->presence_penalty, "R", -100, 100,
           "taken from logits of tokens seen before (0: off)" },
         { "--seed", NULL, DS_OPT_SEED, &s->seed, "S", 0, 0, "seed of the picks (default: from the clock)" },
+        { "--session", NULL, DS_OPT_TEXT, &q.session, "FILE", 0, 0,
+          "go on from the session saved there, if it exists, and save it at the end; the text is added to it" },
         { "--json", NULL, DS_OPT_FLAG, &q.json, NULL, 0, 0, "ids, text and times as JSON on stdout, nothing else" },
     };
     struct ds_cli cli = {

@@ -54,6 +54,7 @@ static ds_status prefill(struct ds_generation *r, struct ds_err *e)
 {
     struct ds_progress bar;
     int64_t from = ds_session_pos(r->s);
+    if (!r->owed.n && ds_session_logits(r->s)) return DS_OK;
     int n = r->owed.n > INT_MAX ? INT_MAX : (int)r->owed.n;      /* too many for any window */
     ds_progress_start(&bar, "prefill", DS_PROGRESS_TOKENS);
     uint64_t start = ds_now_ns();
@@ -159,4 +160,13 @@ ds_status ds_generate(struct ds_generation *r, const int32_t *prompt, size_t n, 
     if (!st) st = prefill(r, e);
     if (st || r->finish == DS_FINISH_INTERRUPTED) return st;
     return answer(r, e);
+}
+
+ds_status ds_generation_settle(struct ds_generation *r, struct ds_err *e)
+{
+    int64_t room = ds_engine_info(r->g)->ctx - ds_session_pos(r->s);
+    int n = r->owed.n > (size_t)room ? (int)room : (int)r->owed.n;
+    ds_status st = n ? ds_session_prefill(r->s, r->owed.p, n, DS_ROWS_LAST, NULL, NULL, e) : DS_OK;
+    if (!st) settle(r, (size_t)n);
+    return st;
 }

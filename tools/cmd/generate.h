@@ -26,7 +26,9 @@ struct ds_generation {
 };
 void ds_generation_free(struct ds_generation *r);
 
-/* Appends the prompt to the session and generates. Ctrl-C is no failure: finish tells. */
+/* Appends the prompt, which may be empty where the session holds logits, and generates. Ctrl-C is no failure: finish tells. */
 ds_status ds_generate(struct ds_generation *r, const int32_t *prompt, size_t n, struct ds_err *e);
+/* The session takes in what is owed, as far as the window holds it, so that it can be saved as a whole. */
+ds_status ds_generation_settle(struct ds_generation *r, struct ds_err *e);
 
 #endif

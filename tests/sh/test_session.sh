@@ -1,0 +1,56 @@
+#!/bin/sh
+# deltascope run --session: saved, resumed, refused.
+. "$(dirname "$0")/harness.sh"
+
+run() { "$DS_BIN/deltascope" run "$@"; }
+alice="Alice was beginning to get very tired"
+
+refused() {     # CODE WORDS ARGUMENTS...
+    code=$1 words=$2
+    shift 2
+    rc=0
+    run "$@" >"$TMP/out" 2>"$TMP/err" </dev/null || rc=$?
+    [ $rc = "$code" ] || fail "exit code $rc for $*, expected $code: $(cat "$TMP/err")"
+    [ ! -s "$TMP/out" ] && [ "$(wc -l <"$TMP/err")" = 1 ] || fail "not one sentence: $(cat "$TMP/out" "$TMP/err")"
+    grep -qF -e "$words" "$TMP/err" || fail "'$(cat "$TMP/err")' does not say '$words'"
+}
+
+# Resumed in three runs, the answer is that of one.
+session_goes_on() {
+    run -p "$alice" -n 30 >"$TMP/whole"
+    run -p "$alice" -n 10 --session "$TMP/a" >"$TMP/parts"
+    run -p "" -n 1 --session "$TMP/a" >>"$TMP/parts"
+    run -p "" -n 19 --session "$TMP/a" --json >"$TMP/json"
+    sed 's/.*"text":"\(.*\)","finish".*/\1/' "$TMP/json" | tr -d '\n' >>"$TMP/parts"
+    cmp "$TMP/whole" "$TMP/parts"
+    grep -q '"prompt_tokens":0,"resumed_tokens":[1-9]' "$TMP/json"
+    case $(ls -l "$TMP/a") in -rw-------*) ;; *) fail "others may read the file: $(ls -l "$TMP/a")" ;; esac
+    [ ! -e "$TMP/a.tmp" ]
+}
+
+session_adds_text() {
+    run -p "$alice" -n 0 --session "$TMP/b"
+    run -p " of sitting by her sister on" -n 8 --session "$TMP/b" >"$TMP/out"
+    printf ' the bank, and of having' | cmp -n 16 - "$TMP/out"
+    run --chat -p "Who is Alice?" -n 4 --session "$TMP/c" >"$TMP/out"
+    run --chat -p "And the cat?" -n 4 --session "$TMP/c" --json >"$TMP/json"
+    grep -q '"resumed_tokens":[1-9]' "$TMP/json"
+}
+
+session_refuses() {
+    run -p "$alice" -n 4 --session "$TMP/d" >"$TMP/out"
+    cp "$TMP/d" "$TMP/kept"
+    refused 1 "another model or KV type" -p x --session "$TMP/d" --kv f32
+    refused 1 "the window holds 5" -p x --session "$TMP/d" --ctx 5
+    refused 2 "TIMING ONLY" -p x --session "$TMP/d" --skip gdn
+    cmp "$TMP/d" "$TMP/kept"
+    head -c 5000 "$TMP/kept" >"$TMP/d"
+    refused 1 "$TMP/d" -p x --session "$TMP/d"
+    [ "$(wc -c <"$TMP/d")" = 5000 ]
+    refused 1 "$TMP" -p x --session "$TMP"
+    rc=0
+    run -p x -n 1 --session "$TMP/none/e" >"$TMP/out" 2>"$TMP/err" || rc=$?
+    [ $rc = 1 ] && grep -q "cannot be created" "$TMP/err"
+}
+
+run_cases "session_goes_on session_adds_text session_refuses" "$@"
