@@ -271,26 +271,63 @@ struct product { unpack_fn *unpack; kernel_fn *const *kernel; };   /* kernel[w -
 
 static struct product product_of(enum ds_type_id id);      /* unpack NULL: not for this instruction set */
 
+/* Rows of one tile's sums to their places in y. */
+static inline void store_tile(const struct ds_gemm_call *c, const float *acc, int r, int rows, int t, int width)
+{
+    for (int i = 0; i < width; i++, acc += ROWS) {
+        float *y = c->y + (size_t)(c->yrow ? c->yrow[t + i] : t + i) * c->ldy + r;
+        if (c->add)
+            for (int j = 0; j < rows; j++) y[j] += acc[j];
+        else if (rows == ROWS) memcpy(y, acc, ROWS * sizeof *y);
+        else memcpy(y, acc, (size_t)rows * sizeof *y);
+    }
+}
+
+/* The lines of y that store_tile will write, while the tile is computed. */
+static inline void prefetch_tile(const struct ds_gemm_call *c, int r, int rows, int t, int width)
+{
+    for (int i = 0; i < width; i++) {
+        float *y = c->y + (size_t)(c->yrow ? c->yrow[t + i] : t + i) * c->ldy + r;
+        for (int j = 0; j < rows; j += 16) __builtin_prefetch(y + j, 1);
+    }
+}
+
+/* A part of `parts` of what the next stretch will unpack, so that it comes from memory while this one computes. */
+struct ahead { const char *p; size_t stride; int rows, bytes; };
+static inline void prefetch_weights(const struct ahead *a, int part, int parts)
+{
+    int lines = a->bytes / 64 + 1, all = a->rows * lines;
+    for (int i = (int)((int64_t)all * part / parts); i < (int)((int64_t)all * (part + 1) / parts); i++)
+        __builtin_prefetch(a->p + a->stride * (size_t)(i / lines) + 64 * (i % lines), 0, 2);
+}
+
+/* What follows the stretch at k0 of the panel at r: the next stretch, or the next panel's first, or nothing. */
+static inline struct ahead weights_ahead(const struct ds_gemm_call *c, size_t stride, int step, int r, int k0)
+{
+    if ((k0 += step) >= c->k) k0 = 0, r += ROWS;
+    return (struct ahead){ (const char *)c->w + stride * (size_t)r + ds_type_row_bytes(c->type, (size_t)k0), stride, min_int(ROWS, c->r1 - r),
+                           (int)ds_type_row_bytes(c->type, (size_t)min_int(step, c->k - k0)) };
+}
+
 /* Tokens t0..t1-1 of the call with the panel of rows r..r+rows-1. */
 static void panel_product(const struct ds_gemm_call *c, const struct product *f, const struct panel *p, enum ds_act_fmt af, int r, int rows,
                           int t0, int t1)
 {
-    size_t stride = ds_type_row_bytes(c->type, (size_t)c->k);
+    const size_t stride = ds_type_row_bytes(c->type, (size_t)c->k);
     const char *w = (const char *)c->w + stride * (size_t)r;
-    for (int k0 = 0; k0 < c->k; k0 += stretch(af)) {
-        int len = min_int(stretch(af), c->k - k0);
+    const int step = stretch(af), tiles = (t1 - t0 + TOKS - 1) / TOKS;
+    for (int k0 = 0; k0 < c->k; k0 += step) {
+        const int len = min_int(step, c->k - k0);
+        const struct ahead next = weights_ahead(c, stride, step, r, k0);
         f->unpack(p, w + ds_type_row_bytes(c->type, (size_t)k0), stride, rows, len);
-        for (int t = t0; t < t1; t += TOKS) {
-            int width = min_int(TOKS, c->n - t);
-            f->kernel[width - 1](p, tile_at(c->x, af, c->n, c->k, k0, t), p->acc + (t - t0) * ROWS, len, k0 == 0);
+        for (int i = 0; i < tiles; i++) {
+            const int t = t0 + i * TOKS, width = min_int(TOKS, c->n - t);
+            float *acc = p->acc + i * TOKS * ROWS;
+            if (next.rows > 0) prefetch_weights(&next, i, tiles);
+            if (k0 + len == c->k) prefetch_tile(c, r, rows, t, width);
+            f->kernel[width - 1](p, tile_at(c->x, af, c->n, c->k, k0, t), acc, len, k0 == 0);
+            if (k0 + len == c->k) store_tile(c, acc, r, rows, t, width);
         }
-    }
-    for (int t = t0; t < t1; t++) {
-        float *y = c->y + (size_t)(c->yrow ? c->yrow[t] : t) * c->ldy + r;
-        const float *a = p->acc + (t - t0) * ROWS;
-        if (c->add)
-            for (int i = 0; i < rows; i++) y[i] += a[i];
-        else memcpy(y, a, (size_t)rows * sizeof *y);
     }
 }
 
