@@ -17,7 +17,7 @@
  *     F32     x [k][w]
  *
  * For one (token, row) the order of operations depends on nothing but k. Included by one file per
- * instruction set, which has defined ROWS, TOKS and HAS_WIDE before and the functions declared here after. */
+ * instruction set, which has defined ROWS, TOKS (at most 8) and HAS_WIDE before and the functions declared here after. */
 #include "kernels/gemm_unpack.h"
 #include "kernels/gemm_variants.h"
 
@@ -54,131 +54,33 @@ static enum ds_act_fmt act_fmt(const struct ds_gemm_kernels *g, const struct ds_
     return t->act == DS_ACT_NONE ? DS_AF_F32 : t->act == DS_ACT_Q8_K ? DS_AF_Q8_K : DS_AF_Q8_0;
 }
 
-/* Largest |x| as bits: their order as integers is that of the magnitudes, with infinity and NaN on top. */
-static inline int32_t top_bits(const float *x, int n)
-{
-    int32_t top = 0;
-    for (int i = 0; i < n; i++) {
-        int32_t u;
-        memcpy(&u, x + i, 4);
-        u &= 0x7fffffff;
-        top = u > top ? u : top;
-    }
-    return top;
-}
-
-static const int32_t not_finite = 0x7f800000;
-
-/* Same numbers as ds_act_q8_0. Returns d as its f16. */
-static inline float quantise_32(int8_t *restrict q, const float *restrict x)
-{
-    int32_t top = top_bits(x, 32);
-    float amax, d;
-    memcpy(&amax, &top, 4);
-    d = amax / 127;
-    if (top >= not_finite || d < 1.17549435e-38f) {
-        memset(q, 0, 32);
-        return top >= not_finite ? NAN : ds_round_h(d);
-    }
-    float inverse = 1 / d;
-    for (int i = 0; i < 32; i++) {
-        float v = x[i] * inverse;
-        int r = (int)v;
-        float rest = v - (float)r;
-        q[i] = (int8_t)(r + (rest >= 0.5f) - (rest <= -0.5f));
-    }
-    return ds_round_h(d);
-}
-
-/* Same numbers as ds_act_q8_k. Returns d. */
-static inline float quantise_256(int8_t *restrict q, const float *restrict x)
-{
-    int32_t top = top_bits(x, 256);
-    float amax;
-    memcpy(&amax, &top, 4);
-    if (top >= not_finite || amax <= 127 / 3.40282347e+38f) {
-        memset(q, 0, 256);
-        return top >= not_finite ? NAN : 0;
-    }
-    int i = 0;
-    while (fabsf(x[i]) != amax) i++;
-    float s = -127 / x[i];
-    for (i = 0; i < 256; i++) {
-        float y = s * x[i] + 12582912.0f;      /* 1.5 * 2^23: rounds half to even, the integer in the low bits */
-        int32_t u;
-        memcpy(&u, &y, 4);
-        u -= 0x4b400000;
-        q[i] = (int8_t)(u < 127 ? u : 127);
-    }
-    return 1 / s;
-}
-
-static inline int32_t sum_of(const int8_t *q, int n)
-{
-    int32_t s = 0;
-    for (int i = 0; i < n; i++) s += q[i];
-    return s;
-}
-
-/* Blocks of one token into a tile of w. */
-static void pack_q8_0(char *dst, int w, const float *x, int len)
-{
-    for (int b = 0; b < len / 32; b++, dst += Q8_0_BYTES * w) {
-        int8_t q[32];
-        float d = quantise_32(q, x + 32 * b);
-        int32_t s = -128 * sum_of(q, 32);
-        for (int j = 0; j < 8; j++) memcpy(dst + 4 * w * j, q + 4 * j, 4);
-        memcpy(dst + 32 * w, &d, 4);
-        memcpy(dst + 36 * w, &s, 4);
-    }
-}
-
 /* Byte offsets of the sections of a Q8_K block, per token of the tile. */
 enum { K_D = 256, K_S256 = 260, K_S32 = 264, K_S16 = 296, K_M32 = 360, K_M16 = 376 };
 
-static void pack_q8_k(char *dst, int w, const float *x, int len)
-{
-    for (int b = 0; b < len / 256; b++, dst += Q8_K_BYTES * w) {
-        int8_t q[256];
-        int16_t m[16], m32[8];
-        int32_t s[25];                              /* 256, 8 of 32, 16 of 16 */
-        float d = quantise_256(q, x + 256 * b);
-        s[0] = 0;
-        for (int j = 0; j < 16; j++) {
-            m[j] = (int16_t)sum_of(q + 16 * j, 16);
-            s[0] += -128 * m[j];
-            s[9 + j] = -128 * m[j];
-        }
-        for (int j = 0; j < 8; j++) {
-            m32[j] = (int16_t)(m[2 * j] + m[2 * j + 1]);
-            s[1 + j] = -128 * m32[j];
-        }
-        for (int j = 0; j < 64; j++) memcpy(dst + 4 * w * j, q + 4 * j, 4);
-        memcpy(dst + K_D * w, &d, 4);
-        for (int j = 0; j < 25; j++) memcpy(dst + K_S256 * w + 4 * w * j, s + j, 4);
-        for (int j = 0; j < 4; j++) memcpy(dst + K_M32 * w + 4 * w * j, m32 + 2 * j, 4);
-        for (int j = 0; j < 8; j++) memcpy(dst + K_M16 * w + 4 * w * j, m + 2 * j, 4);
-    }
-}
+/* len elements of a tile's w tokens, token t's at x[t]; x[t] = x[w - 1] for w <= t < 8. */
+static void pack_q8_0(char *dst, int w, const float *const x[8], int len);
+static void pack_q8_k(char *dst, int w, const float *const x[8], int len);
 
-static void pack_f32(char *dst, int w, const float *x, int len)
+static void pack_f32(char *dst, int w, const float *const x[8], int len)
 {
-    for (int i = 0; i < len; i++) memcpy(dst + 4 * (size_t)w * (size_t)i, x + i, 4);
+    for (int i = 0; i < len; i++)
+        for (int t = 0; t < w; t++, dst += 4) memcpy(dst, x[t] + i, 4);
 }
 
 static void act_pack(const struct ds_gemm_kernels *g, enum ds_act_fmt f, void *dst, const float *x, size_t ldx, const int32_t *rows, int n, int k,
                      int t0, int t1)
 {
     (void)g;
-    for (int t = t0; t < t1; t++) {
-        const float *src = x + (size_t)(rows ? rows[t] : t) * ldx;
-        int tile = t / TOKS * TOKS, w = min_int(TOKS, n - tile);
+    for (int t = t0; t < t1; t += TOKS) {
+        const int w = min_int(TOKS, n - t);
         for (int k0 = 0; k0 < k; k0 += stretch(f)) {
-            char *to = tile_at(dst, f, n, k, k0, tile) + 4 * (t - tile);
-            int len = min_int(stretch(f), k - k0);
-            if (f == DS_AF_F32) pack_f32(to, w, src + k0, len);
-            else if (f == DS_AF_Q8_0) pack_q8_0(to, w, src + k0, len);
-            else pack_q8_k(to, w, src + k0, len);
+            const float *from[8];
+            for (int i = 0; i < 8; i++) from[i] = x + (size_t)(rows ? rows[t + min_int(i, w - 1)] : t + min_int(i, w - 1)) * ldx + k0;
+            char *to = tile_at(dst, f, n, k, k0, t);
+            const int len = min_int(stretch(f), k - k0);
+            if (f == DS_AF_F32) pack_f32(to, w, from, len);
+            else if (f == DS_AF_Q8_0) pack_q8_0(to, w, from, len);
+            else pack_q8_k(to, w, from, len);
         }
     }
 }

@@ -5,6 +5,7 @@
 #define HAS_WIDE 1
 #include "kernels/gemm_tile.h"
 #include "kernels/x86/gemm_vec.h"
+#include "kernels/x86/gemm_pack_256.h"
 #include "kernels/x86/gemm_shuffle_256.h"
 #include "kernels/x86/gemm_fma.h"
 #include "kernels/x86/gemm_madd.h"

@@ -5,6 +5,7 @@
 #define HAS_WIDE 0
 #include "kernels/gemm_tile.h"
 #include "kernels/x86/gemm_vec.h"
+#include "kernels/x86/gemm_pack_256.h"
 #include "kernels/x86/gemm_shuffle_512.h"
 #include "kernels/x86/gemm_fma.h"
 #define V_DPBUSD(s, u, i) _mm512_dpbusd_epi32(s, u, i)

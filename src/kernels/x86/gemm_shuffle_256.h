@@ -1,23 +1,10 @@
 /* Rows to columns with 256-bit shuffles. */
 
 /* Eight rows of eight dwords: q[step j + 4 row] = dword j of a row. */
-static inline void transpose_8x8(uint8_t *q, int step, const __m256i *a)
+static inline void store_transposed(uint8_t *q, int step, __m256i *a)
 {
-    __m256i b[8], c[8];
-    for (int i = 0; i < 8; i += 2) {
-        b[i] = _mm256_unpacklo_epi32(a[i], a[i + 1]);
-        b[i + 1] = _mm256_unpackhi_epi32(a[i], a[i + 1]);
-    }
-    for (int i = 0; i < 8; i += 4) {
-        c[i] = _mm256_unpacklo_epi64(b[i], b[i + 2]);
-        c[i + 1] = _mm256_unpackhi_epi64(b[i], b[i + 2]);
-        c[i + 2] = _mm256_unpacklo_epi64(b[i + 1], b[i + 3]);
-        c[i + 3] = _mm256_unpackhi_epi64(b[i + 1], b[i + 3]);
-    }
-    for (int j = 0; j < 4; j++) {
-        _mm256_store_si256((__m256i *)(q + step * j), _mm256_permute2x128_si256(c[j], c[j + 4], 0x20));
-        _mm256_store_si256((__m256i *)(q + step * (j + 4)), _mm256_permute2x128_si256(c[j], c[j + 4], 0x31));
-    }
+    transpose_8x8(a);
+    for (int j = 0; j < 8; j++) _mm256_store_si256((__m256i *)(q + step * j), a[j]);
 }
 
 static inline void transpose_32(uint8_t *q, const int8_t *rows, int bias)
@@ -25,7 +12,7 @@ static inline void transpose_32(uint8_t *q, const int8_t *rows, int bias)
     for (int r = 0; r < ROWS; r += 8) {
         __m256i a[8];
         for (int i = 0; i < 8; i++) a[i] = _mm256_add_epi8(_mm256_load_si256((const __m256i *)(rows + 256 * (r + i))), _mm256_set1_epi8((char)bias));
-        transpose_8x8(q + 4 * r, 4 * ROWS, a);
+        store_transposed(q + 4 * r, 4 * ROWS, a);
     }
 }
 
@@ -35,7 +22,7 @@ static inline void transpose_32_wide(int16_t *q, const int8_t *rows)
         for (int r = 0; r < ROWS; r += 8) {
             __m256i a[8];
             for (int i = 0; i < 8; i++) a[i] = _mm256_cvtepi8_epi16(_mm_load_si128((const __m128i *)(rows + 256 * (r + i) + 16 * h)));
-            transpose_8x8((uint8_t *)(q + 16 * h * ROWS + 2 * r), 4 * ROWS, a);
+            store_transposed((uint8_t *)(q + 16 * h * ROWS + 2 * r), 4 * ROWS, a);
         }
 }
 
@@ -59,5 +46,5 @@ static inline void transpose_f32(float *q, const float *rows)
 {
     __m256i a[8];
     for (int i = 0; i < 8; i++) a[i] = _mm256_load_si256((const __m256i *)(const void *)(rows + 8 * i));
-    transpose_8x8((uint8_t *)q, 4 * ROWS, a);
+    store_transposed((uint8_t *)q, 4 * ROWS, a);
 }
