@@ -105,7 +105,7 @@ ds_status ds_cuda_reserve(struct ds_backend *be, const struct ds_sizes *sz, stru
         if (!(c->part = ds_cuda_alloc(c->part_n * sizeof *c->part, "split attention", e))) return DS_ENOMEM;
         c->own += c->part_n * sizeof *c->part;
     }
-    return DS_OK;
+    return ds_cuda_prepare_products(c, sz->ubatch, e);
 }
 
 uint64_t ds_cuda_own_bytes(struct ds_backend *be) { return ds_cuda_of(be)->own; }

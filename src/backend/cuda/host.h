@@ -29,6 +29,7 @@ struct ds_weight {
     uint16_t *bf16;                    /* [n_expert][out][in]; may lie inside a group's */
     struct ds_cuda_group *group;       /* NULL: alone */
     uint64_t bytes;
+    struct ds_weight *next, **prev;    /* matrices used in products are listed */
 };
 
 /* Matrices that are always multiplied together: their bf16 copies are one matrix. */
@@ -70,6 +71,7 @@ struct ds_cuda {
     cublasLtHandle_t lt;
     void *workspace;
     struct ds_cuda_shape *shapes;      /* [DS_CUDA_SHAPES], open addressing */
+    struct ds_weight *matrices;
     struct ds_cuda_group *groups;
     struct ds_cuda_wide *wides;
     uint16_t *decoded; size_t decoded_n;   /* scratch for matrices without a bf16 copy */
@@ -121,6 +123,9 @@ void ds_cuda_matmul(struct ds_backend *be, int n_w, struct ds_buf *const *y, con
 void ds_cuda_matmul_experts(struct ds_backend *be, struct ds_buf *y, const struct ds_weight *w, const struct ds_buf *x,
                             const struct ds_buf *route, int n, int k, bool per_slot);
 const char *ds_cuda_kernel_name(struct ds_backend *be, const struct ds_weight *w, int n);
+/* Groups the matrices of each layer that share an input, and chooses the algorithms of their products for the usual step
+ * lengths up to `ubatch`: at load, so that no prefill pays for it. */
+ds_status ds_cuda_prepare_products(struct ds_cuda *c, int ubatch, struct ds_err *e);
 ds_status ds_cuda_matmul_init(struct ds_cuda *c, struct ds_err *e);
 void ds_cuda_matmul_free(struct ds_cuda *c);
 

@@ -162,6 +162,85 @@ static void product(struct ds_cuda *c, void *y, int64_t ldy, bool f32, bool add,
     else ds_cuda_ok(c, ds_cu_gemm_any(y, ldy, f32, add, w, x, n, rows, k, c->stream), "multiplying");
 }
 
+/* --- at load --- */
+
+/* Names of matrices that the model multiplies together, in its order. */
+static const char *const SETS[][4] = {
+    { "attn_qkv", "attn_gate", "ssm_beta", "ssm_alpha" }, { "attn_q", "attn_k", "attn_v" }, { "ffn_gate", "ffn_up" },
+};
+/* Those that add into the residual. */
+static const char *const ADDED[] = { "ssm_out", "attn_output", "ffn_down" };
+
+/* Whether t is PREFIX name ".weight"; prefix_n characters of prefix. */
+static bool is_named(const struct ds_tensor *t, const char *prefix, size_t prefix_n, const char *name)
+{
+    const size_t n = strlen(name);
+    return !strncmp(t->name, prefix, prefix_n) && !strncmp(t->name + prefix_n, name, n) &&
+           !strcmp(t->name + prefix_n + n, ".weight");
+}
+
+static const struct ds_weight *find_matrix(const struct ds_cuda *c, const char *prefix, size_t prefix_n, const char *name)
+{
+    for (const struct ds_weight *w = c->matrices; w; w = w->next)
+        if (is_named(w->t, prefix, prefix_n, name)) return w;
+    return NULL;
+}
+
+/* "blk.12." of "blk.12.ffn_up.weight": its length. */
+static size_t layer_prefix(const struct ds_tensor *t)
+{
+    const char *dot = strchr(t->name, '.'), *second = dot ? strchr(dot + 1, '.') : NULL;
+    return second ? (size_t)(second + 1 - t->name) : 0;
+}
+
+static void form_groups(struct ds_cuda *c)
+{
+    for (const struct ds_weight *w = c->matrices; w; w = w->next)
+        for (size_t s = 0; s < sizeof SETS / sizeof *SETS; s++) {
+            const size_t prefix = layer_prefix(w->t);
+            const struct ds_weight *all[4] = { w };
+            int n = 1;
+            if (!prefix || !is_named(w->t, w->t->name, prefix, SETS[s][0])) continue;
+            while (n < 4 && SETS[s][n] && (all[n] = find_matrix(c, w->t->name, prefix, SETS[s][n]))) n++;
+            if (n == 4 || !SETS[s][n]) ds_cuda_group_of(c, n, all);
+        }
+}
+
+/* One of the shapes' keys for a step of n tokens; false: not a product of prefill. */
+static bool prefill_shape(const struct ds_weight *w, int n, struct ds_cuda_shape *key, const uint16_t **matrix)
+{
+    *key = (struct ds_cuda_shape){ .rows = w->group ? w->group->out : w->out, .k = w->in, .n = n };
+    key->ldy = key->rows;
+    *matrix = w->group ? w->group->bf16 : w->bf16;
+    if (w->group) return w->group->w[0] == w;
+    for (size_t i = 0; i < sizeof ADDED / sizeof *ADDED; i++)
+        if (is_named(w->t, w->t->name, layer_prefix(w->t), ADDED[i])) key->f32 = key->add = true;
+    return key->add && *matrix && key->rows % 8 == 0 && key->k % 8 == 0 && key->rows >= 32;
+}
+
+ds_status ds_cuda_prepare_products(struct ds_cuda *c, int ubatch, struct ds_err *e)
+{
+    const int lengths[] = { 256, 512, 1024, 2048, 4096, ubatch };
+    int widest = 0;
+    form_groups(c);
+    for (const struct ds_weight *w = c->matrices; w; w = w->next)
+        if (w->in > widest) widest = w->in;
+    const size_t bytes = (size_t)ubatch * (size_t)widest * 2;
+    uint16_t *x = bytes ? ds_cuda_alloc(bytes, "choosing algorithms", e) : NULL;
+    if (!x) return bytes ? DS_ENOMEM : DS_OK;
+    ds_cuda_ok(c, ds_cu_probe_fill(x, (int64_t)bytes, 1, c->stream), "choosing algorithms");
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+        for (const struct ds_weight *w = c->matrices; w && lengths[i] <= ubatch; w = w->next) {
+            struct ds_cuda_shape key;
+            const uint16_t *matrix;
+            if (prefill_shape(w, lengths[i], &key, &matrix)) shape_of(c, &key, matrix, x);
+        }
+    ds_cuda_ok(c, cudaStreamSynchronize(c->stream), "choosing algorithms");
+    cudaFree(x);
+    if (c->err.code && e) *e = c->err;
+    return c->err.code;
+}
+
 /* --- ops --- */
 
 /* bf16 form of a whole matrix, decoded into scratch when no copy is kept. */

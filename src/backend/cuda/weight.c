@@ -131,6 +131,12 @@ struct ds_weight *ds_cuda_weight_new(struct ds_backend *be, const struct ds_tens
     ds_status st = DS_OK;
     if (use & DS_USE_VECTOR) st = new_vector(c, w, e);
     if (!st && use & (DS_USE_GEMM | DS_USE_EMBED)) st = new_matrix(c, w, use, e);
+    if (!st && use & DS_USE_GEMM) {
+        w->next = c->matrices;
+        w->prev = &c->matrices;
+        if (w->next) w->next->prev = &w->next;
+        c->matrices = w;
+    }
     if (!st) return w;
     ds_cuda_weight_free(be, w);
     return NULL;
@@ -140,6 +146,8 @@ void ds_cuda_weight_free(struct ds_backend *be, struct ds_weight *w)
 {
     (void)be;
     if (!w) return;
+    if (w->prev) *w->prev = w->next;
+    if (w->next) w->next->prev = w->prev;
     cudaFree(w->f32);
     if (w->bf16 != w->blocks && !w->group) cudaFree(w->bf16);   /* a group's memory goes with the backend */
     cudaFree(w->blocks);
