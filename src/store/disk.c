@@ -73,6 +73,7 @@ static void bury(ds_store *st)
         if (!n->seg) continue;
         if (n->parent->parent && !n->parent->seg) n->seg->dead = true;
         if (!n->seg->dead) continue;
+        n->no_save |= n->seg->old;       /* or the next write would only bring it back */
         n->seg = NULL;
         n->on_disk = 0;
     }
@@ -355,7 +356,7 @@ static bool make_room(ds_store *st, uint64_t bytes)
             if (!under && !g->keep && (!old || g->used < old->used)) old = g;
         }
         if (!old) return false;
-        old->dead = true;
+        old->dead = old->old = true;
         bury(st);
     }
     return true;

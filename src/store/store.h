@@ -25,6 +25,7 @@ struct ds_seg {                    /* a file of the folder */
     uint64_t bytes, used;
     struct ds_node *tip;           /* the node at its end, pinned; NULL: of another model */
     bool dead;                     /* to be dropped: see bury */
+    bool old;                      /* dead, for the room that it takes */
     bool spare;                    /* dead, but its file stays where it is */
     bool keep;                     /* may not be dropped now */
 };
