@@ -261,7 +261,7 @@ static void store_scripts_in_memory(void)
     static struct script s;
     if (!open_script(&s, &mini)) return;
     s.spread = true;
-    run_scripts(&s, 100, 8);
+    run_scripts(&s, 100, 6);
     close_script(&s);
 }
 
@@ -272,7 +272,7 @@ static void store_scripts_with_files(void)
     fresh_folder();
     s.o.dir = folder;
     s.spread = true;
-    run_scripts(&s, 100, 8);
+    run_scripts(&s, 100, 6);
     close_script(&s);
 }
 
@@ -282,10 +282,10 @@ static void store_scripts_under_pressure(void)
     if (!open_script(&s, &mini)) return;
     s.o.mem = 6 * ds_engine_state_bytes(s.warm.g) + 300 * ds_engine_kv_bytes(s.warm.g);
     s.o.recent_s = 1e-9;
-    run_scripts(&s, 60, 8);
+    run_scripts(&s, 60, 6);
     fresh_folder();
     s.o.dir = folder;
-    run_scripts(&s, 40, 8);
+    run_scripts(&s, 40, 6);
     close_script(&s);
 }
 
