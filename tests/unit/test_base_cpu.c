@@ -3,6 +3,8 @@
 
 #include <stdbool.h>
 
+#include <stdbool.h>
+
 static void cpu_auto_is_everything(void)
 {
     unsigned a = 0, b = 1;
@@ -11,6 +13,43 @@ static void cpu_auto_is_everything(void)
     if (a & DS_CPU_AVX512VNNI) CHECK((a & (DS_CPU_AVX512 | DS_CPU_AVX2)) == (DS_CPU_AVX512 | DS_CPU_AVX2));
     if (a & DS_CPU_I8MM) CHECK(a & DS_CPU_NEON);
 }
+
+#if defined(__linux__)
+static bool kernel_says(const char *text, const char *flag)
+{
+    size_t n = strlen(flag);
+    for (const char *p = text; (p = strstr(p, flag)); p += n)
+        if ((p[-1] == ' ' || p[-1] == '\t') && (p[n] == ' ' || p[n] == '\n' || p[n] == 0)) return true;
+    return false;
+}
+
+/* The kernel's own list of what this machine and this system can do. */
+static void cpu_agrees_with_the_kernel(void)
+{
+    static const struct { unsigned bit; const char *flags[6]; } v[] = {
+        { DS_CPU_AVX2, { "avx2", "fma", "f16c" } },
+        { DS_CPU_AVXVNNI, { "avx_vnni", "avx2", "fma", "f16c" } },
+        { DS_CPU_AVX512, { "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd", "avx2" } },
+        { DS_CPU_AVX512VNNI, { "avx512_vnni", "avx512bw", "avx512vl" } },
+        { DS_CPU_AVX512BF16, { "avx512_bf16", "avx512bw", "avx512vl" } },
+        { DS_CPU_AVX512VBMI, { "avx512vbmi", "avx512bw", "avx512vl" } },
+        { DS_CPU_NEON, { "asimd" } },
+        { DS_CPU_DOTPROD, { "asimddp" } },
+        { DS_CPU_I8MM, { "i8mm" } },
+    };
+    static char line[16384];
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    REQUIRE(f != NULL);
+    while (fgets(line, sizeof line, f) && strncmp(line, "flags", 5) && strncmp(line, "Features", 8)) line[0] = 0;
+    fclose(f);
+    REQUIRE(line[0] != 0);
+    for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
+        bool all = true;
+        for (int k = 0; k < 6 && v[i].flags[k]; k++) all = all && kernel_says(line, v[i].flags[k]);
+        CHECK_MSG(all == ((ds_cpu_detect() & v[i].bit) != 0), "%s: the kernel says %d", v[i].flags[0], all);
+    }
+}
+#endif
 
 /* Every level listed works, masks grow with the levels, and a mask's name is the level that was asked for. */
 static void cpu_levels_nest(void)
@@ -74,6 +113,9 @@ static void cpu_unknown_level(void)
 
 static const struct ds_test tests[] = {
     { "cpu_auto_is_everything", cpu_auto_is_everything },
+#if defined(__linux__)
+    { "cpu_agrees_with_the_kernel", cpu_agrees_with_the_kernel },
+#endif
     { "cpu_levels_nest", cpu_levels_nest },
     { "cpu_level_forbids_what_is_above", cpu_level_forbids_what_is_above },
     { "cpu_missing_feature_is_named", cpu_missing_feature_is_named },

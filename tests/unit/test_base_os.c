@@ -168,15 +168,21 @@ static struct ds_cgroup groups(const char *membership)
 /* The tightest limit between the group and the root counts, page cache is free room. */
 static void cgroup_v2(void)
 {
-    put("fs/a/b/cpu.max", "max 100000\n");
-    put("fs/a/cpu.max", "150000 100000\n");
+    put("fs/a/b/c/cpu.max", "max 100000\n");
+    put("fs/a/b/cpu.max", "150000 100000\n");
+    put("fs/a/cpu.max", "400000 100000\n");
+    put("fs/a/b/c/memory.max", "9000000\n");
+    put("fs/a/b/c/memory.current", "100000\n");
     put("fs/a/b/memory.max", "1000000\n");
     put("fs/a/b/memory.current", "600000\n");
     put("fs/a/b/memory.stat", "anon 100000\ninactive_file 150000\nactive_file 50000\nslab 7\n");
-    put("fs/a/memory.max", "max\n");
+    put("fs/a/memory.max", "5000000\n");
     put("fs/a/memory.current", "900000\n");
-    struct ds_cgroup c = groups("0::/a/b\n");
+    struct ds_cgroup c = groups("0::/a/b/c\n");
     CHECK(c.cpus == 1.5 && c.mem_limit == 1000000 && c.mem_room == 600000);
+    put("fs/a/memory.max", "max\n");
+    c = groups("0::/a\n");
+    CHECK(c.cpus == 4 && c.mem_limit == UINT64_MAX);
     put("fs/a/memory.max", "700000\n");
     c = groups("0::/a/b\n");
     CHECK(c.mem_limit == 700000 && c.mem_room == 0);
@@ -196,8 +202,8 @@ static void cgroup_v1(void)
     struct ds_cgroup c = groups("5:cpu,cpuacct:/x\n4:memory:/x\n1:name=systemd:/x\n0::/\n");
     CHECK(c.cpus == 0.5 && c.mem_limit == 2000000 && c.mem_room == 1600000);
     put("fs/cpu,cpuacct/x/cpu.cfs_quota_us", "-1\n");
-    c = groups("5:cpu,cpuacct:/x\n3:cpuset:/x\n");
-    CHECK(c.cpus == 0 && c.mem_limit == UINT64_MAX);
+    c = groups("5:cpu,cpuacct:/x\n3:cpuset:/x\n4:memory:/\n");
+    CHECK(c.cpus == 0 && c.mem_limit == UINT64_MAX && c.mem_room == UINT64_MAX);
 }
 
 /* In a container the path that the kernel names may not be mounted; the root is the container's group then. */
