@@ -69,9 +69,11 @@ SRC     := $(KERNEL_SRC) $(wildcard src/gguf/*.c src/token/*.c src/backend/*.c s
              src/model/*.c src/prof/*.c src/synth/*.c src/engine/*.c \
              src/store/*.c)
 TESTSRC := $(wildcard tests/unit/test_*.c tests/kernels/test_*.c tests/model/test_*.c) tests/kernels/check_backend.c
+FUZZSRC := $(wildcard tests/fuzz/fuzz_*.c)
 ifeq ($(CONF),arm64)      # no arm64 utf8proc without a foreign architecture in apt: the parts that need no text
 SRC     := $(KERNEL_SRC)
 TESTSRC := $(wildcard tests/kernels/test_*.c tests/unit/test_base_*.c tests/unit/test_quant*.c)
+FUZZSRC :=
 LDLIBS  := -lm -lpthread
 endif
 
@@ -96,7 +98,7 @@ TOOLS   := $(patsubst tools/%.c,$(BIN)/%,$(wildcard tools/*.c))
 TOOLOBJ := $(TOOLS:$(BIN)/%=$(BUILD)/tools/%.o)
 TESTS   := $(TESTSRC:%.c=$(BUILD)/%)
 SHTESTS := $(wildcard tests/sh/test_*.sh)
-FUZZERS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/fuzz/fuzz_*.c))
+FUZZERS := $(FUZZSRC:%.c=$(BUILD)/%)
 # Fuzz targets: with libFuzzer in its configuration, elsewhere test programs that run the target's corpus.
 FUZZ_MAIN := $(if $(filter fuzz,$(CONF)),,$(BUILD)/tests/fuzz/standalone.o)
 

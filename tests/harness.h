@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 struct ds_test { const char *name; void (*fn)(void); };
 static int ds_test_failures;   /* of the running case */
@@ -31,8 +32,12 @@ static int ds_test_main(const struct ds_test *t, int n, int argc, char **argv)
         for (int a = 1; a < argc; a++) wanted |= !strcmp(argv[a], t[i].name);
         if (!wanted) continue;
         ds_test_failures = 0;
+        time_t start = time(NULL);
         t[i].fn();
-        printf("%s %s\n", ds_test_failures ? "FAIL" : "ok", t[i].name);
+        double seconds = difftime(time(NULL), start);
+        printf("%s %s", ds_test_failures ? "FAIL" : "ok", t[i].name);
+        if (seconds > 1) printf("  %.0f s", seconds);
+        putchar('\n');
         fflush(stdout);
         failed += ds_test_failures != 0;
     }

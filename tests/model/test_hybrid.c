@@ -111,6 +111,12 @@ static struct ds_profile profiled_run(struct rig *r, unsigned skip, const int32_
     return p;
 }
 
+#ifdef DS_NO_PROFILE
+enum { PROFILED = 0 };      /* every stage's time and work read 0; what the tests say about bits and caches still holds */
+#else
+enum { PROFILED = 1 };
+#endif
+
 static bool all_zero(const float *x, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -127,7 +133,7 @@ static void qwen35_hybrid_prefill_isolation_gates_zero_the_stage(void)
     if (!rig_open(&r, &o)) return;
     fill_ids(ids, 200, 4096, 3);
     const struct ds_profile p0 = profiled_run(&r, 0, ids, 200, base);
-    CHECK(p0.stage_ms[DS_ST_GDN] > 0 && p0.stage_ms[DS_ST_ATTN] > 0 && p0.stage_ms[DS_ST_GEMM] > 0);
+    CHECK(!PROFILED || (p0.stage_ms[DS_ST_GDN] > 0 && p0.stage_ms[DS_ST_ATTN] > 0 && p0.stage_ms[DS_ST_GEMM] > 0));
     CHECK(!ds_session_is_timing_only(r.s));
     const struct { unsigned skip; enum ds_stage gone, kept; } cases[] = { { DS_SKIP_GDN, DS_ST_GDN, DS_ST_ATTN }, { DS_SKIP_ATTN, DS_ST_ATTN, DS_ST_GDN } };
     for (int i = 0; i < 2; i++) {
@@ -137,7 +143,7 @@ static void qwen35_hybrid_prefill_isolation_gates_zero_the_stage(void)
         CHECK(ds_session_is_timing_only(r.s));
         /* what stands in for the stage is one copy: no operations, a small part of the time */
         CHECK(p.stage_gflop[cases[i].gone] == 0 && p.stage_gflop[cases[i].kept] == p0.stage_gflop[cases[i].kept]);
-        CHECK(p.stage_ms[cases[i].gone] < 0.5 * p0.stage_ms[cases[i].gone]);
+        CHECK(!PROFILED || p.stage_ms[cases[i].gone] < 0.5 * p0.stage_ms[cases[i].gone]);
         CHECK(p.stage_gflop[DS_ST_GEMM] == p0.stage_gflop[DS_ST_GEMM]);
         CHECK(memcmp(cut, base, sizeof base) != 0);
         for (int l = 0; l < 8; l++) {   /* the skipped kind's caches stay unfilled */
@@ -188,7 +194,7 @@ static void profile_parts_sum_to_the_wall(void)
     const double sum = p.stage_ms[DS_ST_GEMM] + p.stage_ms[DS_ST_GDN] + p.stage_ms[DS_ST_ATTN] + p.stage_ms[DS_ST_NORM_ACT] + p.stage_ms[DS_ST_OTHER];
     CHECK_MSG(fabs(sum - p.total_ms) <= 0.02 * p.total_ms, "sum %g, wall %g", sum, p.total_ms);
     CHECK(p.stage_ms[DS_ST_OTHER] >= 0 && p.P == 300);
-    CHECK(p.stage_ms[DS_ST_QKNORM] > 0 && p.stage_ms[DS_ST_QKNORM] < p.stage_ms[DS_ST_ATTN]);
+    CHECK(!PROFILED || (p.stage_ms[DS_ST_QKNORM] > 0 && p.stage_ms[DS_ST_QKNORM] < p.stage_ms[DS_ST_ATTN]));
     double classes = 0;
     for (int i = 0; i < p.n_classes; i++) classes += p.classes[i].ms;
     CHECK(fabs(classes - p.stage_ms[DS_ST_GEMM]) <= 1e-6 * classes);
