@@ -96,30 +96,33 @@ no_profile() {
     cmp "$logs/with.json" "$logs/without.json"
 }
 
-portable="kernels unit/test_base unit/test_quant"     # what the arm64 build holds: no text, no model
+small="unit/test_base unit/test_quant"       # what the arm64 build holds besides kernels: no text, no model
 
-# arm64 kernels against the reference: NEON alone, with dot products, with matrix products.
+# arm64 kernels against the reference: NEON alone; products also with dot-product and matrix instructions.
 arm64() {
     build CONF=arm64 WERROR=1 tests || return 1
     status=0
-    for cpu in cortex-a53 neoverse-n1 max; do
-        echo "--- $cpu"
-        # shellcheck disable=SC2046,SC2086
-        tests_of arm64 -t 900 -w "qemu-aarch64 -cpu $cpu" $(programs arm64 $portable) || status=1
+    # shellcheck disable=SC2046,SC2086
+    emulated arm64 "qemu-aarch64 -cpu cortex-a53" $(programs arm64 kernels $small) || status=1
+    for cpu in neoverse-n1 max; do
+        # shellcheck disable=SC2046
+        emulated arm64 "qemu-aarch64 -cpu $cpu" $(programs arm64 kernels/test_gemm unit/test_base_cpu) || status=1
     done
     return $status
 }
 
-# The ordinary x86 build on processors without AVX2 and without AVX-512: an instruction above the baseline would end the program.
+# The ordinary x86 build on a processor with AVX2 alone, and on one without: an instruction above its level would end the program.
 old_x86() {
     status=0
-    for cpu in Nehalem max; do
-        echo "--- $cpu"
-        # shellcheck disable=SC2046,SC2086
-        tests_of release -t 900 -w "qemu-x86_64 -cpu $cpu" $(programs release $portable) || status=1
-    done
+    # shellcheck disable=SC2046
+    emulated release "qemu-x86_64 -cpu max" $(programs release kernels unit/test_base_cpu) || status=1
+    # shellcheck disable=SC2046,SC2086
+    emulated release "qemu-x86_64 -cpu Nehalem" $(programs release kernels/test_norm kernels/test_conv $small) || status=1
+    qemu-x86_64 -cpu Nehalem bin/deltascope run -p "Alice was beginning" -n 4 || status=1
     return $status
 }
+
+emulated() { conf=$1 cpu=$2; shift 2; echo "--- $cpu"; tests_of "$conf" -t 900 -w "$cpu" "$@"; }
 
 # The witness at every instruction set level of this machine, on every small model.
 isa_levels() {
