@@ -36,7 +36,8 @@ int ds_store_cuts(int ubatch, int every) { return ubatch / (every > 0 ? every : 
 ds_status ds_store_open(ds_store **out, ds_engine *g, const struct ds_store_options *o, struct ds_err *e)
 {
     *out = NULL;
-    if (o->every < 0 || o->every % DS_BLOCK) return ds_fail(e, DS_EARG, "snapshots every %d tokens were asked for, expected a multiple of %d", o->every, DS_BLOCK);
+    if (o->every < 0 || o->every % DS_BLOCK)
+        return ds_fail(e, DS_EARG, "snapshots every %d tokens were asked for, expected a multiple of %d", o->every, DS_BLOCK);
     ds_store *st = calloc(1, sizeof *st);
     if (!st) return ds_fail(e, DS_ENOMEM, "the system refused memory for the session store");
     const struct ds_shape sh = ds_store_shape(g);
