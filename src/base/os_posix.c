@@ -224,7 +224,7 @@ void ds_lock_drop(struct ds_lock *l)
 /* Large blocks are matrices that are read from end to end, where misses in the page tables show: with 2 MiB pages (Linux gives
  * them on request) a decode step on 90 MB of weights took 6.4 instead of 9 ms of a processor's time. Smaller blocks would waste
  * a part of such a page. */
-static const size_t MAP_FROM = 1u << 20, HUGE_FROM = 4u << 20;
+enum { MAP_FROM = 1 << 20, HUGE_FROM = 4 << 20 };
 
 size_t ds_page_size(void)
 {
