@@ -13,5 +13,9 @@ void ds_gemm_kernels_init(struct ds_gemm_kernels *g, unsigned isa)
     if (isa & DS_CPU_AVX512) ds_gemm_avx512(g);
     if (isa & DS_CPU_AVXVNNI) ds_gemm_avxvnni(g);
     if (isa & DS_CPU_AVX512VNNI) ds_gemm_avx512vnni(g);
+#elif defined(__aarch64__)
+    if (isa & DS_CPU_NEON) ds_gemm_neon(g);
+    if (isa & DS_CPU_DOTPROD) ds_gemm_dotprod(g);
+    if (isa & DS_CPU_I8MM) ds_gemm_i8mm(g);
 #endif
 }

@@ -23,6 +23,13 @@
 
 #include <math.h>
 
+#define INLINE static inline __attribute__((always_inline))
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
 enum { KC = 1024, KC_F32 = 256, MAX_TOKENS = (511 / TOKS + 1) * TOKS };
 
 static inline int min_int(int a, int b) { return a < b ? a : b; }
@@ -169,7 +176,19 @@ UNPACK(Q2_K) UNPACK(Q3_K) UNPACK(Q4_K) UNPACK(Q5_K) UNPACK(Q6_K) UNPACK(IQ4_XS)
 /* acc [w][ROWS] (+)= panel x tile over len elements; first: acc is not read. One function per tile width. */
 typedef void kernel_fn(const struct panel *p, const char *x, float *acc, int len, bool first);
 
-struct product { unpack_fn *unpack; kernel_fn *const *kernel; };   /* kernel[w - 1] */
+/* The functions of one kernel, by tile width: name[w - 1] runs `call` with NT = w. */
+#define WIDTH(name, width, ...) \
+    static void name##_##width(const struct panel *p, const char *x, float *acc, int len, bool first) \
+    { \
+        enum { NT = width }; \
+        __VA_ARGS__; \
+    }
+#define WIDTHS(name, ...) \
+    WIDTH(name, 1, __VA_ARGS__) WIDTH(name, 2, __VA_ARGS__) WIDTH(name, 3, __VA_ARGS__) \
+    WIDTH(name, 4, __VA_ARGS__) WIDTH(name, 5, __VA_ARGS__) WIDTH(name, 6, __VA_ARGS__) \
+    static kernel_fn *const name[TOKS] = { name##_1, name##_2, name##_3, name##_4, name##_5, name##_6 };
+
+struct product { unpack_fn *unpack; kernel_fn *const *kernel; };
 
 static struct product product_of(enum ds_type_id id);      /* unpack NULL: not for this instruction set */
 
@@ -242,4 +261,16 @@ static void gemm(const struct ds_gemm_kernels *g, const struct ds_gemm_call *c)
     for (int r = c->r0; r < c->r1; r += ROWS)
         for (int t = c->t0; t < c->t1; t += MAX_TOKENS)
             panel_product(c, &f, &p, af, r, min_int(ROWS, c->r1 - r), t, min_int(c->t1, t + MAX_TOKENS));
+}
+
+/* The entries that every tiled variant has. */
+static void fill_table(struct ds_gemm_kernels *g)
+{
+    g->row_step = ROWS;
+    g->tok_step = TOKS;
+    g->act_fmt = act_fmt;
+    g->act_bytes = act_bytes;
+    g->act_pack = act_pack;
+    g->scratch_bytes = scratch_bytes;
+    g->gemm = gemm;
 }

@@ -10,6 +10,10 @@ void ds_gemm_avx2(struct ds_gemm_kernels *g);
 void ds_gemm_avxvnni(struct ds_gemm_kernels *g);
 void ds_gemm_avx512(struct ds_gemm_kernels *g);
 void ds_gemm_avx512vnni(struct ds_gemm_kernels *g);
+#elif defined(__aarch64__)
+void ds_gemm_neon(struct ds_gemm_kernels *g);
+void ds_gemm_dotprod(struct ds_gemm_kernels *g);
+void ds_gemm_i8mm(struct ds_gemm_kernels *g);
 #endif
 
 #endif

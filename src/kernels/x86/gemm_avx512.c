@@ -5,6 +5,7 @@
 #define HAS_WIDE 1
 #include "kernels/gemm_tile.h"
 #include "kernels/x86/gemm_vec.h"
+#include "kernels/gemm_float.h"
 #include "kernels/x86/gemm_pack_256.h"
 #include "kernels/x86/gemm_shuffle_512.h"
 #include "kernels/x86/gemm_fma.h"
@@ -20,13 +21,7 @@ static const char *name(const struct ds_gemm_kernels *g, const struct ds_type *t
 
 void ds_gemm_avx512(struct ds_gemm_kernels *g)
 {
-    g->row_step = ROWS;
-    g->tok_step = TOKS;
-    g->act_fmt = act_fmt;
-    g->act_bytes = act_bytes;
-    g->act_pack = act_pack;
-    g->scratch_bytes = scratch_bytes;
-    g->gemm = gemm;
+    fill_table(g);
     g->gemv = gemv;
     g->name = name;
 }

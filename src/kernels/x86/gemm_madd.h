@@ -94,6 +94,7 @@ INLINE void dot_groups(int NT, int J, struct dot_kind kind, VI (*s)[TOKS], const
 
 #include "kernels/x86/gemm_int.h"
 
+WIDTHS(k_f32, tile_f32(NT, p, x, acc, len, first))
 WIDTHS(k_q8_0, tile_q8_0(NT, kind_of(DS_T_Q8_0), false, p, x, acc, len, first))
 WIDTHS(k_q4_0, tile_q8_0(NT, kind_of(DS_T_Q4_0), false, p, x, acc, len, first))
 WIDTHS(k_q5_0, tile_q8_0(NT, kind_of(DS_T_Q5_0), false, p, x, acc, len, first))

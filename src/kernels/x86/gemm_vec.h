@@ -2,13 +2,6 @@
  * kernel is written once. The including file has set VECTOR_BITS and ROWS. */
 #include <immintrin.h>
 
-#define INLINE static inline __attribute__((always_inline))
-#if defined(__clang__)
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
-
 #if VECTOR_BITS == 512
 #define VI __m512i
 #define VF __m512
@@ -48,15 +41,3 @@ INLINE int load_i(const char *p)
 
 INLINE VI bcast_i(const char *p) { return V(set1_epi32)(load_i(p)); }
 INLINE VF bcast_f(const char *p) { return V(set1_ps)(load_f(p)); }
-
-/* The functions of one kernel, by tile width: name[w - 1] runs `call` with NT = w. */
-#define WIDTH(name, width, ...) \
-    static void name##_##width(const struct panel *p, const char *x, float *acc, int len, bool first) \
-    { \
-        enum { NT = width }; \
-        __VA_ARGS__; \
-    }
-#define WIDTHS(name, ...) \
-    WIDTH(name, 1, __VA_ARGS__) WIDTH(name, 2, __VA_ARGS__) WIDTH(name, 3, __VA_ARGS__) \
-    WIDTH(name, 4, __VA_ARGS__) WIDTH(name, 5, __VA_ARGS__) WIDTH(name, 6, __VA_ARGS__) \
-    static kernel_fn *const name[TOKS] = { name##_1, name##_2, name##_3, name##_4, name##_5, name##_6 };
