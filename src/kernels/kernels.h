@@ -96,10 +96,11 @@ struct ds_kernels {
     size_t (*attn_scratch)(int hd, int heads);
     int (*attn_tokens)(int heads);             /* a good t1 - t0 for one call; any other is as right */
 
-    /* One token's heads over positions [p0, p1) only: the unnormalised part of a long softmax, to be merged.
-     * For head a (a->t0 names the token; y, gate, pos, t1, scratch unused):
-     *   m[a] = max_p scale q.k_p,  l[a] = sum_p exp(s_p - m[a]),  acc[a*hd + i] = sum_p exp(s_p - m[a]) v_p[i]
-     * p1 > p0. Sums in another order than attn. */
+    /* Folds positions [p0, p1) into one token's unnormalised softmax. For head a (a->t0 names the token, pos the last
+     * row that exists; y, gate, t1, scratch unused), with the new maximum M = max(m[a], max_p scale q.k_p) and
+     * e = exp(m[a] - M):
+     *   m[a] <- M,  l[a] <- e l[a] + sum_p exp(s_p - M),  acc[a*hd + i] <- e acc[a*hd + i] + sum_p exp(s_p - M) v_p[i]
+     * Begins from m = -inf, l = 0, acc = 0. Sums in another order than attn. */
     void (*attn_part)(float *m, float *l, float *acc, const struct ds_attn_args *a, int64_t p0, int64_t p1);
 
     /* y_i *= sigmoid(gate_i). */

@@ -201,6 +201,20 @@ INLINE void decode_values(float *acc, const float *keep, int heads, float p[][DS
     }
 }
 
+/* Asks for the rows of K and V of n positions from p on, as far as they exist. A row is a few lines in a stride of
+ * kilobytes, too short for the hardware to foresee the next. */
+static void decode_prefetch(const struct ds_attn_args *a, int64_t p, int n)
+{
+    size_t es = a->kv_f16 ? 2 : 4;
+    for (int64_t r = p; r < p + n && r <= a->pos; r++) {
+        const char *k = (const char *)a->K + (size_t)r * a->ldkv * es, *v = (const char *)a->V + (size_t)r * a->ldkv * es;
+        for (size_t i = 0; i < (size_t)a->hd * es; i += 64) {
+            __builtin_prefetch(k + i, 0, 2);
+            __builtin_prefetch(v + i, 0, 2);
+        }
+    }
+}
+
 /* Scores of n keys from p0 on for heads h0.., scaled; s has a row for each head. */
 INLINE void decode_scores(float s[][DS_ATTN_BLOCK], const struct ds_attn_args *a, int h0, int heads, int64_t p0, int n, bool f16)
 {
@@ -212,6 +226,7 @@ INLINE void decode_scores(float s[][DS_ATTN_BLOCK], const struct ds_attn_args *a
         for (int j = 0; j < n; j += DOTS_COLS) {
             for (int c = 0; c < DOTS_COLS; c++)
                 k[c] = (const unsigned char *)a->K + (size_t)(p0 + (j + c < n ? j + c : n - 1)) * a->ldkv * (f16 ? 2 : 4);
+            if (!h0 && !g) decode_prefetch(a, p0 + DS_ATTN_BLOCK + j, DOTS_COLS);
             tile_dots(s[g] + j, DS_ATTN_BLOCK, q, k, f16, a->hd);
         }
     }
@@ -248,8 +263,6 @@ INLINE void decode_block(float *m, float *l, float *acc, const struct ds_attn_ar
 
 static void attn_part(float *m, float *l, float *acc, const struct ds_attn_args *a, int64_t p0, int64_t p1)
 {
-    for (int h = 0; h < a->heads; h++) m[h] = -INFINITY, l[h] = 0;
-    memset(acc, 0, (size_t)a->heads * (size_t)a->hd * sizeof *acc);
     for (int64_t p = p0; p < p1; p += DS_ATTN_BLOCK) {
         int n = p1 - p < DS_ATTN_BLOCK ? (int)(p1 - p) : DS_ATTN_BLOCK;
         for (int h = 0; h < a->heads; h += DECODE_HEADS) {

@@ -202,7 +202,11 @@ static void check_parts(const struct ds_kernels *k, const struct ds_kernels *ref
             for (int h = 0; h < H; h++) M[h] = -INFINITY, L[h] = 0;
             for (int j = 0; j < H * hd; j++) p.y[j] = 0;
             for (int64_t s = 0; s <= pos; s += span) {
-                k->attn_part(m, l, acc, &a, s, s + span <= pos + 1 ? s + span : pos + 1);
+                int64_t end = s + span <= pos + 1 ? s + span : pos + 1, cut = s + (end - s) / 2;
+                for (int h = 0; h < H; h++) m[h] = -INFINITY, l[h] = 0;
+                memset(acc, 0, (size_t)(H * hd) * sizeof *acc);
+                k->attn_part(m, l, acc, &a, s, cut);
+                k->attn_part(m, l, acc, &a, cut, end);
                 for (int h = 0; h < H; h++) {
                     float top = fmaxf(M[h], m[h]), old = expf(M[h] - top), fresh = expf(m[h] - top);
                     for (int j = 0; j < hd; j++) p.y[h * hd + j] = old * p.y[h * hd + j] + fresh * acc[h * hd + j];

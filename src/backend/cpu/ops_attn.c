@@ -67,7 +67,7 @@ struct attn_ctx {
     struct ds_attn_args a;     /* of kv head 0; y, q, K, V move on by head */
     int n, n_kv, block;
     /* decode */
-    float *part;               /* [n_kv][parts][heads](m, l, acc[hd]) as three arrays per (kv head, part) */
+    float *part;               /* [parts][n_kv]: m [heads], l [heads], acc [heads][hd] */
     int64_t span;
     int parts;
 };
@@ -93,41 +93,51 @@ static void attn_task(void *ctx, int i, int thread)
     x->c->k.attn(&a);
 }
 
-/* --- decode: one token over a long cache. The positions are cut into spans that depend on the length
- * alone, so that the result does not depend on the number of threads. --- */
+/* --- decode: one token over a long cache --- */
 
-enum { MAX_PARTS = 64, MIN_SPAN = 256 };
+/* The positions are cut into spans by the length alone, so that the result does not depend on the number of threads. A
+ * task walks its span in blocks through all kv heads, since their rows lie side by side in memory. */
+enum { MAX_PARTS = 64, MIN_SPAN = 128 };
 
 static float *part_of(const struct attn_ctx *x, int b, int s)
 {
-    return x->part + ((size_t)b * (size_t)x->parts + (size_t)s) * (size_t)x->a.heads * ((size_t)x->a.hd + 2);
+    return x->part + ((size_t)s * (size_t)x->n_kv + (size_t)b) * (size_t)x->a.heads * ((size_t)x->a.hd + 2);
 }
 
-static void part_task(void *ctx, int i, int thread)
+static void part_task(void *ctx, int s, int thread)
 {
     const struct attn_ctx *x = ctx;
-    int b = i / x->parts, s = i % x->parts;
-    struct ds_attn_args a = attn_head(x, b);
-    float *m = part_of(x, b, s), *l = m + a.heads, *acc = l + a.heads;
-    int64_t p0 = s * x->span, p1 = p0 + x->span <= a.pos + 1 ? p0 + x->span : a.pos + 1;
+    int heads = x->a.heads;
+    int64_t p0 = s * x->span, end = p0 + x->span <= x->a.pos + 1 ? p0 + x->span : x->a.pos + 1;
     (void)thread;
-    x->c->k.attn_part(m, l, acc, &a, p0, p1);
+    for (int b = 0; b < x->n_kv; b++) {
+        float *m = part_of(x, b, s);
+        for (int h = 0; h < heads; h++) m[h] = -INFINITY;
+        memset(m + heads, 0, (size_t)heads * ((size_t)x->a.hd + 1) * sizeof *m);
+    }
+    for (int64_t p = p0; p < end; p += DS_ATTN_BLOCK) {
+        for (int b = 0; b < x->n_kv; b++) {
+            struct ds_attn_args a = attn_head(x, b);
+            float *m = part_of(x, b, s);
+            x->c->k.attn_part(m, m + heads, m + 2 * heads, &a, p, p + DS_ATTN_BLOCK < end ? p + DS_ATTN_BLOCK : end);
+        }
+    }
 }
 
-static void merge_head(const struct attn_ctx *x, int b, int h)
+static void merge_task(void *ctx, int i, int thread)
 {
+    const struct attn_ctx *x = ctx;
+    int heads = x->a.heads, b = i / heads, h = i % heads;
     struct ds_attn_args a = attn_head(x, b);
     size_t hd = (size_t)a.hd;
     float *y = a.y + (size_t)h * hd, top = -INFINITY, l = 0;
+    (void)thread;
     for (int s = 0; s < x->parts; s++) top = fmaxf(top, part_of(x, b, s)[h]);
     memset(y, 0, hd * sizeof *y);
+    for (int s = 0; s < x->parts; s++) l += expf(part_of(x, b, s)[h] - top) * part_of(x, b, s)[heads + h];
     for (int s = 0; s < x->parts; s++) {
         const float *m = part_of(x, b, s);
-        l += expf(m[h] - top) * m[a.heads + h];
-    }
-    for (int s = 0; s < x->parts; s++) {
-        const float *m = part_of(x, b, s);
-        x->c->k.axpy(y, expf(m[h] - top) / l, m + 2 * a.heads + (size_t)h * hd, a.hd);
+        x->c->k.axpy(y, expf(m[h] - top) / l, m + 2 * heads + (size_t)h * hd, a.hd);
     }
     x->c->k.gate_mul(y, a.q + (size_t)h * a.q_step + hd, a.hd);
 }
@@ -141,9 +151,8 @@ static void attn_decode(struct attn_ctx *x)
     /* Tasks take no scratch of their own, so thread 0's holds the parts of all. */
     size_t floats = (size_t)x->n_kv * (size_t)x->parts * (size_t)x->a.heads * ((size_t)x->a.hd + 2);
     x->part = ds_cpu_scratch(x->c, 0, floats * sizeof(float));
-    ds_pool_run(x->c->pool, part_task, x, x->n_kv * x->parts);
-    for (int b = 0; b < x->n_kv; b++)
-        for (int h = 0; h < x->a.heads; h++) merge_head(x, b, h);
+    ds_pool_run(x->c->pool, part_task, x, x->parts);
+    ds_pool_run(x->c->pool, merge_task, x, x->n_kv * x->a.heads);
 }
 
 void ds_cpu_attn(struct ds_backend *be, struct ds_buf *y, const struct ds_buf *qg, const struct ds_buf *kcache,

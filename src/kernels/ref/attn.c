@@ -34,9 +34,6 @@ static void fold_block(float *m, float *l, float *acc, const struct ds_attn_args
 
 static void fold_range(float *m, float *l, float *acc, const struct ds_attn_args *a, const float *q, int64_t p0, int64_t p1)
 {
-    *m = -INFINITY;
-    *l = 0;
-    for (int i = 0; i < a->hd; i++) acc[i] = 0;
     for (int64_t p = p0, e; p < p1; p = e) {
         e = p - p % DS_ATTN_BLOCK + DS_ATTN_BLOCK;
         if (e > p1) e = p1;
@@ -49,7 +46,8 @@ void ds_attn_ref(const struct ds_attn_args *a)
     for (int t = a->t0; t < a->t1; t++) {
         for (int h = 0; h < a->heads; h++) {
             const float *q = a->q + (size_t)t * a->ldq + (size_t)h * a->q_step, *gate = q + a->hd;
-            float *y = a->y + (size_t)t * a->ldy + (size_t)h * (size_t)a->hd, m, l;
+            float *y = a->y + (size_t)t * a->ldy + (size_t)h * (size_t)a->hd, m = -INFINITY, l = 0;
+            for (int i = 0; i < a->hd; i++) y[i] = 0;
             fold_range(&m, &l, y, a, q, 0, a->pos + t + 1);
             for (int i = 0; i < a->hd; i++) y[i] = y[i] / l * ds_sigmoid(gate[i]);
         }
@@ -58,9 +56,9 @@ void ds_attn_ref(const struct ds_attn_args *a)
 
 void ds_attn_part_ref(float *m, float *l, float *acc, const struct ds_attn_args *a, int64_t p0, int64_t p1)
 {
+    const float *q = a->q + (size_t)a->t0 * a->ldq;
     for (int h = 0; h < a->heads; h++)
-        fold_range(m + h, l + h, acc + (size_t)h * (size_t)a->hd, a, a->q + (size_t)a->t0 * a->ldq + (size_t)h * a->q_step, p0,
-                   p1);
+        fold_range(m + h, l + h, acc + (size_t)h * (size_t)a->hd, a, q + (size_t)h * a->q_step, p0, p1);
 }
 
 size_t ds_attn_scratch_ref(int hd, int heads)
