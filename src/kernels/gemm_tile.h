@@ -155,6 +155,7 @@ static inline __attribute__((always_inline)) void unpack_panel(enum ds_type_id i
                                   p->m + (f.mgroup ? i / f.mgroup * ROWS : 0) + 2 * r, ROWS };
             if (f.chunk == 32) ds_unpack_32(id, &c, src + stride * (size_t)r);
             else ds_unpack_256(id, &c, src + stride * (size_t)r);
+            if (f.min == DS_MIN_F32) *c.min *= -1.0f / 128;      /* it meets the packed -128 * sum */
         }
         for (int j = 0; j < f.chunk; j += 32) {
             if (kind.wide) transpose_32_wide((int16_t *)p->q + (i + j) * ROWS, p->rows + j);

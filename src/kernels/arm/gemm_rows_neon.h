@@ -48,9 +48,9 @@ INLINE void tile_q8_0(int NT, struct dot_kind kind, bool mins, const struct pane
                 UNROLL for (int t = 0; t < NT; t++)
                     y[v][t] = vfmaq_f32(y[v][t], vcvtq_f32_s32(s[v][t]), vmulq_n_f32(dw, load_f(x + 32 * NT + 4 * t)));
             }
-            if (mins)      /* the packed sum is -128 times the sum */
+            if (mins)
                 UNROLL for (int t = 0; t < NT; t++) {
-                    float sx = (float)load_i(x + 36 * NT + 4 * t) * (-1.0f / 128) * load_f(x + 32 * NT + 4 * t);
+                    float sx = (float)load_i(x + 36 * NT + 4 * t) * load_f(x + 32 * NT + 4 * t);
                     UNROLL for (int v = 0; v < RV; v++) y[v][t] = vfmaq_n_f32(y[v][t], vld1q_f32(min + 4 * v), sx);
                 }
         }

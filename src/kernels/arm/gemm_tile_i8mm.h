@@ -89,9 +89,9 @@ INLINE void tile_q8_0(int NT, struct dot_kind kind, bool mins, const struct pane
                 float32x4_t dx = vcombine_f32(two, two);
                 UNROLL for (int r = 0; r < RP; r++) y[r][t] = vfmaq_f32(y[r][t], vcvtq_f32_s32(s[r][t]), vmulq_f32(dw[r], dx));
             }
-            if (mins)      /* the packed sum is -128 times the sum */
+            if (mins)
                 UNROLL for (int t = 0; t < NT; t++) {
-                    float sx = (float)load_i(x + 36 * NT + 4 * t) * (-1.0f / 128) * load_f(x + 32 * NT + 4 * t);
+                    float sx = (float)load_i(x + 36 * NT + 4 * t) * load_f(x + 32 * NT + 4 * t);
                     UNROLL for (int v = 0; v < RP / 2; v++) part[v][t] = vfmaq_n_f32(part[v][t], vld1q_f32(min + 4 * v), sx);
                 }
         }

@@ -35,14 +35,14 @@ INLINE void tile_q8_0(int NT, struct dot_kind kind, bool mins, const struct pane
         sums_end(NT, kind, s, x + 36 * NT);
         UNROLL for (int v = 0; v < RV; v++) {
             VF dw = V_LOAD_F(scale + LANES * v);
-            UNROLL for (int t = 0; t < NT; t++)
-                y[v][t] = V_FMA(V_CVT(s[v][t]), V_MUL(dw, bcast_f(x + 32 * NT + 4 * t)), y[v][t]);
-        }
-        if (mins)      /* the packed sum is -128 times the sum */
             UNROLL for (int t = 0; t < NT; t++) {
-                VF sx = V_MUL(V_MUL(V_CVT(bcast_i(x + 36 * NT + 4 * t)), V(set1_ps)(-1.0f / 128)), bcast_f(x + 32 * NT + 4 * t));
-                UNROLL for (int v = 0; v < RV; v++) y[v][t] = V_FMA(V_LOAD_F(min + LANES * v), sx, y[v][t]);
+                VF dx = bcast_f(x + 32 * NT + 4 * t);
+                if (mins) {
+                    VF m = V_MUL(V_LOAD_F(min + LANES * v), V_CVT(bcast_i(x + 36 * NT + 4 * t)));
+                    y[v][t] = V_FMA(V_FMA(V_CVT(s[v][t]), dw, m), dx, y[v][t]);
+                } else y[v][t] = V_FMA(V_CVT(s[v][t]), V_MUL(dw, dx), y[v][t]);
             }
+        }
         q += 32 * ROWS * width;
         xi += kind.wide ? 64 * NT : Q8_0_BYTES * NT;
         x += Q8_0_BYTES * NT;
