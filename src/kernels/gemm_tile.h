@@ -125,8 +125,9 @@ static struct panel panel_at(void *scratch)
 
 static size_t scratch_bytes(const struct ds_gemm_kernels *g, const struct ds_type *t, int k)
 {
-    (void)g, (void)t, (void)k;
-    return PANEL_Q + PANEL_SCALE + PANEL_MIN + PANEL_M + PANEL_ROWS + PANEL_X + PANEL_ACC;
+    (void)g, (void)t;
+    const size_t panel = PANEL_Q + PANEL_SCALE + PANEL_MIN + PANEL_M + PANEL_ROWS + PANEL_X + PANEL_ACC, decode = (size_t)k / 256 * 640 + 1024;
+    return panel > decode ? panel : decode;       /* decode: a token's activations as a kernel may want them */
 }
 
 /* How the kernels of an instruction set want the integers of a type. */

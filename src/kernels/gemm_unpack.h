@@ -297,13 +297,27 @@ DS_UNPACK_INLINE void ds_unpack_q2_k(const struct ds_chunk *c, const void *src)
     }
 }
 
-/* The sixteen scales of Q3_K plus 32, in order: four bits from bytes 0-7, two more from bytes 8-11 (see ds_q3_scale). */
-DS_UNPACK_INLINE void ds_q3_scales(uint8_t sc[16], const uint8_t s[12])
+/* The sixteen scales of Q3_K plus 32, a byte each: four bits from bytes 0-7, two more from bytes 8-11 (see ds_q3_scale). */
+DS_UNPACK_INLINE void ds_q3_scales(uint32_t sc[4], const uint8_t s[12])
 {
-    uint32_t a[3], v[4];
+    uint32_t a[3];
     memcpy(a, s, 12);
-    for (int i = 0; i < 4; i++) v[i] = (a[i & 1] >> (i & 2 ? 4 : 0) & 0x0f0f0f0f) | (a[2] >> (2 * i) & 0x03030303) << 4;
-    memcpy(sc, v, 16);
+    for (int i = 0; i < 4; i++) sc[i] = (a[i & 1] >> (i & 2 ? 4 : 0) & 0x0f0f0f0f) | (a[2] >> (2 * i) & 0x03030303) << 4;
+}
+
+/* The eight scales of IQ4_XS plus 32, a byte each (see ds_iq4_xs_scale): nibbles and pairs of bits are spread over eight bytes. */
+DS_UNPACK_INLINE uint64_t ds_iq4_xs_scales(const struct ds_block_iq4_xs *b)
+{
+    uint32_t low;
+    memcpy(&low, b->scales_l, 4);
+    uint64_t l = low, h = b->scales_h;
+    l = (l | l << 16) & 0x0000ffff0000ffffu;
+    l = (l | l << 8) & 0x00ff00ff00ff00ffu;
+    l = (l | l << 4) & 0x0f0f0f0f0f0f0f0fu;
+    h = (h | h << 24) & 0x000000ff000000ffu;
+    h = (h | h << 12) & 0x000f000f000f000fu;
+    h = (h | h << 6) & 0x0303030303030303u;
+    return l | h << 4;
 }
 
 /* The product of a value in -4..3 and a sub-scale in -32..31 reaches +128; negated it fits int8. Looked up
@@ -312,7 +326,7 @@ DS_UNPACK_INLINE void ds_unpack_q3_k(const struct ds_chunk *c, const void *src)
 {
     const struct ds_block_q3_k *b = src;
     const uint64_t index = 0x0706050403020100u;
-    uint8_t sc[16];
+    uint32_t sc[4];
     ds_u8x32 high;
     ds_q3_scales(sc, b->scales);
     memcpy(&high, b->hmask, 32);
@@ -322,7 +336,8 @@ DS_UNPACK_INLINE void ds_unpack_q3_k(const struct ds_chunk *c, const void *src)
         memcpy(&two, b->qs + 32 * n, 32);
         for (int k = 0; k < 4; k++, two >>= 2, high >>= 1) {
             /* (sc + 32) (4 - i) - 32 (4 - i) in bytes modulo 256: i (sc + 32) < 512 would carry, so sc and 32 apart */
-            uint64_t lo = sc[8 * n + 2 * k], hi = sc[8 * n + 2 * k + 1];
+            uint32_t two_scales = sc[2 * n + k / 2] >> (16 * (k % 2));
+            uint64_t lo = two_scales & 255, hi = two_scales >> 8 & 255;
             ds_u8x32 i_sc = (ds_u8x32)(ds_u64x4){ (lo & 31) * index, 0, (hi & 31) * index, 0 };
             ds_u8x32 i_32 = (ds_u8x32)(ds_u64x4){ (lo < 32) * (32 * index), 0, (hi < 32) * (32 * index), 0 };
             ds_u8x32 four = (ds_u8x32)(ds_u64x4){ (uint8_t)(4 * (lo - 32)) * 0x0101010101010101u, 0, (uint8_t)(4 * (hi - 32)) * 0x0101010101010101u, 0 };
@@ -338,8 +353,9 @@ DS_UNPACK_INLINE void ds_unpack_iq4_xs(const struct ds_chunk *c, const void *src
     static const int8_t levels[2][16] = { DS_IQ4_VALUES, DS_IQ4_VALUES };
     const struct ds_block_iq4_xs *b = src;
     float d = ds_h2f(b->d);
+    uint64_t sc = ds_iq4_xs_scales(b);
     for (int j = 0; j < 8; j++) {
-        c->scale[j * c->step] = d * (float)ds_iq4_xs_scale(b, j);
+        c->scale[j * c->step] = d * (float)((int)(sc >> (8 * j) & 255) - 32);
         ds_levels_32(c->q + 32 * j, b->qs + 16 * j, levels);
     }
 }

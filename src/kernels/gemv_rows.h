@@ -1,4 +1,4 @@
-/* The decode product over its rows: row_q8_0, row_q8_k and row_float of an instruction set, by type. */
+/* The decode product over its rows: gemv_activations, row_q8_0, row_q8_k and row_float of an instruction set, by type. */
 
 INLINE void rows_of(enum ds_type_id id, const struct ds_gemm_call *c)
 {
@@ -6,8 +6,9 @@ INLINE void rows_of(enum ds_type_id id, const struct ds_gemm_call *c)
     const size_t stride = ds_type_row_bytes(&ds_types[id], (size_t)c->k);
     float *y = c->y + (c->yrow ? (size_t)c->yrow[0] * c->ldy : 0);
     const char *w = (const char *)c->w + stride * (size_t)c->r0;
+    const char *x = gemv_activations(id, c);
     for (int r = c->r0; r < c->r1; r++, w += stride) {
-        float v = f.chunk == 0 ? row_float(id, w, c->x, c->k) : f.xblock == 32 ? row_q8_0(id, w, c->x, c->k) : row_q8_k(id, w, c->x, c->k);
+        float v = f.chunk == 0 ? row_float(id, w, c->x, c->k) : f.xblock == 32 ? row_q8_0(id, w, x, c->k) : row_q8_k(id, w, x, c->k);
         y[r] = c->add ? y[r] + v : v;
     }
 }

@@ -12,8 +12,7 @@
 #define V_DPBUSD(s, u, i) _mm512_dpbusd_epi32(s, u, i)
 #define V_DPWSSD(s, a, b) _mm512_dpwssd_epi32(s, a, b)
 #include "kernels/x86/gemm_vnni.h"
-#define DPBUSD_256(s, u, i) _mm256_dpbusd_epi32(s, u, i)
-#include "kernels/x86/gemv_256.h"
+#include "kernels/x86/gemv_512vnni.h"
 
 static const char *name(const struct ds_gemm_kernels *g, const struct ds_type *t, int n, bool decode)
 {
