@@ -174,7 +174,7 @@ INLINE float row_q8_0(enum ds_type_id id, const char *w, const char *prepared, i
     const __m512i lanes = id == DS_T_Q8_0 ? by_halves : by_quarters;
     __m512 acc[2] = { _mm512_setzero_ps(), _mm512_setzero_ps() };
     __m128 mins = _mm_setzero_ps();
-    char last[64] = { 0 };
+    char last[2 * sizeof(struct ds_block_q8_0)] = { 0 };                     /* the largest block */
     for (int b = 0; b < k / 32; b += 2, w += 2 * bytes, x++) {
         const char *two = w;
         if (b + 1 == k / 32) two = memcpy(last, w, (size_t)bytes);          /* an odd last block with a zero one */
