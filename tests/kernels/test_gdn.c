@@ -114,7 +114,7 @@ static void check_both(struct problem *p, const struct ds_kernels *k, int pos, d
 
 /* --- cases --- */
 
-/* Two tokens by hand, dk = dv = 2, S0 = I (docs/math.md). */
+/* Two tokens by hand, dk = dv = 2, S0 = I. */
 static void check_values(const struct ds_kernels *kernels, const struct ds_kernels *ref, const char *level)
 {
     const float half = 0.70710678f;

@@ -1,4 +1,4 @@
-/* The gated delta rule in both forms, as the equations stand (docs/math.md). */
+/* The gated delta rule in both forms, as the equations stand. */
 #include "kernels/kernels_variants.h"
 
 #include <math.h>
