@@ -98,14 +98,16 @@ struct panel {
     uint8_t *q;
     float *scale, *min;
     int16_t *m;
-    int8_t *rows;              /* [ROWS][256] linear integers on their way into q */
+    int8_t *rows;              /* of one block, row by row, on their way into q, scale and m: [ROWS][256] integers, */
+    float *row_scale;          /* [ROWS][16] */
+    int16_t *row_m;            /* [ROWS][16] */
     int16_t *x;                /* a tile's integers as int16, for kernels that want them so */
     float *acc;
 };
 
 enum {
     PANEL_Q = KC * ROWS * (1 + HAS_WIDE) > KC_F32 * ROWS * 4 ? KC * ROWS * (1 + HAS_WIDE) : KC_F32 * ROWS * 4, PANEL_SCALE = KC / 16 * ROWS * 4,
-    PANEL_MIN = KC / 32 * ROWS * 4, PANEL_M = KC / 16 * ROWS * 2, PANEL_ROWS = ROWS * 256, PANEL_X = HAS_WIDE * KC * TOKS * 2,
+    PANEL_MIN = KC / 32 * ROWS * 4, PANEL_M = KC / 16 * ROWS * 2, PANEL_ROWS = ROWS * (256 + 64 + 32), PANEL_X = HAS_WIDE * KC * TOKS * 2,
     PANEL_ACC = MAX_TOKENS * ROWS * 4
 };
 
@@ -118,6 +120,8 @@ static struct panel panel_at(void *scratch)
     o.min = (float *)(p += PANEL_SCALE);
     o.m = (int16_t *)(p += PANEL_MIN);
     o.rows = (int8_t *)(p += PANEL_M);
+    o.row_scale = (float *)(p + ROWS * 256);
+    o.row_m = (int16_t *)(p + ROWS * (256 + 64));
     o.x = (int16_t *)(p += PANEL_ROWS);
     o.acc = (float *)(p += PANEL_X);
     return o;
@@ -143,25 +147,32 @@ static inline void transpose_32(uint8_t *q, const int8_t *rows, int bias);
 /* q[j][row][2] <- rows[row][2j..2j+1] as int16. */
 static inline void transpose_32_wide(int16_t *q, const int8_t *rows);
 
+/* to[j][row] <- rows[row][j] for the first n = 4, 8 or 16 dwords of ROWS rows that lie `stride` bytes apart. */
+static inline void transpose_dwords(void *to, const void *rows, int stride, int n);
+
 /* Unpacks len elements of `rows` rows that lie `stride` bytes apart. */
-static inline __attribute__((always_inline)) void unpack_panel(enum ds_type_id id, const struct panel *p, const char *src, size_t stride, int rows,
+static inline __attribute__((always_inline)) void unpack_panel(enum ds_type_id id, const struct panel *panel, const char *src, size_t stride, int rows,
                                                                int len)
 {
     const struct ds_gemm_form f = ds_gemm_form_of(id);
+    const struct panel p = *panel;              /* a copy that stores of bytes cannot change */
     const struct dot_kind kind = kind_of(id);
     const size_t bytes = ds_types[id].bytes;
     for (int i = 0; i < len; i += f.chunk, src += bytes) {
+        float *scale = p.scale + i / f.group * ROWS, *min = p.min + i / f.chunk * ROWS;
         for (int r = 0; r < rows; r++) {
-            struct ds_chunk c = { p->rows + 256 * r, p->scale + i / f.group * ROWS + r, p->min + i / f.chunk * ROWS + r,
-                                  p->m + (f.mgroup ? i / f.mgroup * ROWS : 0) + 2 * r, ROWS };
+            const bool one = f.group == f.chunk;
+            struct ds_chunk c = { p.rows + 256 * r, one ? scale + r : p.row_scale + 16 * r, min + r, p.row_m + 16 * r };
             if (f.chunk == 32) ds_unpack_32(id, &c, src + stride * (size_t)r);
             else ds_unpack_256(id, &c, src + stride * (size_t)r);
-            if (f.min == DS_MIN_F32) *c.min *= -1.0f / 128;      /* it meets the packed -128 * sum */
+            if (f.min == DS_MIN_F32) min[r] *= -1.0f / 128;      /* it meets the packed -128 * sum */
         }
         for (int j = 0; j < f.chunk; j += 32) {
-            if (kind.wide) transpose_32_wide((int16_t *)p->q + (i + j) * ROWS, p->rows + j);
-            else transpose_32(p->q + (i + j) * ROWS, p->rows + j, kind.bias);
+            if (kind.wide) transpose_32_wide((int16_t *)p.q + (i + j) * ROWS, p.rows + j);
+            else transpose_32(p.q + (i + j) * ROWS, p.rows + j, kind.bias);
         }
+        if (f.group < f.chunk) transpose_dwords(scale, p.row_scale, 64, f.chunk / f.group);
+        if (f.min == DS_MIN_INT) transpose_dwords(p.m + i / f.mgroup * ROWS, p.row_m, 32, f.chunk / f.mgroup / 2);
     }
 }
 

@@ -51,11 +51,8 @@ static inline struct ds_gemm_form ds_gemm_form_of(enum ds_type_id id)
     }
 }
 
-/* Where one chunk goes: q contiguous, scale j at scale[j * step], m j at m[(j / 2) * 2 * step + j % 2]
- * (pairs stay together for instructions that multiply and add two 16-bit numbers). */
-struct ds_chunk { int8_t *q; float *scale, *min; int16_t *m; int step; };
-
-static inline void ds_put_m(const struct ds_chunk *c, int j, int m) { c->m[(j / 2) * 2 * c->step + j % 2] = (int16_t)m; }
+/* Where one chunk goes. q has room for chunk bytes, scale for chunk/group, m for chunk/mgroup. */
+struct ds_chunk { int8_t *q; float *scale, *min; int16_t *m; };
 
 static inline float ds_h2f(uint16_t h)
 {
@@ -229,8 +226,8 @@ DS_UNPACK_INLINE void ds_k4_scales(const struct ds_chunk *c, const uint8_t s[12]
     sc[1] = (a[2] & 0x0f0f0f0f) | (a[0] >> 2 & 0x30303030);
     m[1] = (a[2] >> 4 & 0x0f0f0f0f) | (a[1] >> 2 & 0x30303030);
     for (int j = 0; j < 8; j++) {
-        c->scale[j * c->step] = d * (float)(int)(sc[j / 4] >> (8 * (j % 4)) & 255);
-        ds_put_m(c, j, (int)(m[j / 4] >> (8 * (j % 4)) & 255));
+        c->scale[j] = d * (float)(int)(sc[j / 4] >> (8 * (j % 4)) & 255);
+        c->m[j] = (int16_t)((int)(m[j / 4] >> (8 * (j % 4)) & 255));
     }
     c->min[0] = -dmin;
 }
@@ -265,7 +262,7 @@ DS_UNPACK_INLINE void ds_unpack_q6_k(const struct ds_chunk *c, const void *src)
 {
     const struct ds_block_q6_k *b = src;
     float d = ds_h2f(b->d);
-    for (int j = 0; j < 16; j++) c->scale[j * c->step] = d * (float)b->scales[j];
+    for (int j = 0; j < 16; j++) c->scale[j] = d * (float)b->scales[j];
     for (int n = 0; n < 2; n++) {
         ds_u8x32 lo, hi, h;
         memcpy(&lo, b->ql + 64 * n, 32);
@@ -284,7 +281,7 @@ DS_UNPACK_INLINE void ds_unpack_q2_k(const struct ds_chunk *c, const void *src)
     const struct ds_block_q2_k *b = src;
     c->scale[0] = ds_h2f(b->d);
     c->min[0] = -ds_h2f(b->dmin);
-    for (int j = 0; j < 16; j++) ds_put_m(c, j, b->scales[j] >> 4);
+    for (int j = 0; j < 16; j++) c->m[j] = (int16_t)(b->scales[j] >> 4);
     for (int n = 0; n < 2; n++) {
         ds_u8x32 two;
         memcpy(&two, b->qs + 32 * n, 32);
@@ -355,7 +352,7 @@ DS_UNPACK_INLINE void ds_unpack_iq4_xs(const struct ds_chunk *c, const void *src
     float d = ds_h2f(b->d);
     uint64_t sc = ds_iq4_xs_scales(b);
     for (int j = 0; j < 8; j++) {
-        c->scale[j * c->step] = d * (float)((int)(sc >> (8 * j) & 255) - 32);
+        c->scale[j] = d * (float)((int)(sc >> (8 * j) & 255) - 32);
         ds_levels_32(c->q + 32 * j, b->qs + 16 * j, levels);
     }
 }

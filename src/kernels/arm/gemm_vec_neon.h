@@ -34,6 +34,17 @@ INLINE void transpose_4x4(int32x4_t a[4])
     a[3] = vreinterpretq_s32_s64(vtrn2q_s64(vreinterpretq_s64_s32(b1), vreinterpretq_s64_s32(b3)));
 }
 
+static inline void transpose_dwords(void *to, const void *rows, int stride, int n)
+{
+    for (int j = 0; j < n; j += 4)
+        for (int r = 0; r < ROWS; r += 4) {
+            int32x4_t a[4];
+            for (int i = 0; i < 4; i++) a[i] = vld1q_s32((const int32_t *)(const void *)((const char *)rows + stride * (r + i) + 4 * j));
+            transpose_4x4(a);
+            for (int i = 0; i < 4; i++) vst1q_s32((int32_t *)to + ROWS * (j + i) + r, a[i]);
+        }
+}
+
 static inline void transpose_32_wide(int16_t *q, const int8_t *rows) { (void)q, (void)rows; }   /* no kernel here wants int16 */
 
 /* LANES elements of a row as f32, zeros past `left`. */

@@ -25,7 +25,7 @@ INLINE float row_q8_0(enum ds_type_id id, const char *w, const char *x, int k)
     for (int b = 0; b < k / 32; b++, w += bytes, x += Q8_0_BYTES) {
         int8_t q[32];
         float scale, min = 0;
-        struct ds_chunk c = { q, &scale, &min, NULL, 1 };
+        struct ds_chunk c = { q, &scale, &min, NULL };
         ds_unpack_32(id, &c, w);
         if (b % 4 == 0) prefetch(w, 4 * bytes);
         const float d = load_f(x + 32);
@@ -44,7 +44,7 @@ INLINE float row_q8_k(enum ds_type_id id, const char *w, const char *x, int k)
         int8_t q[256];
         float scale[16], min = 0;
         int16_t m[16];
-        struct ds_chunk c = { q, scale, &min, m, 1 };
+        struct ds_chunk c = { q, scale, &min, m };
         ds_unpack_256(id, &c, w);
         prefetch(w, bytes);
         float32x4_t y[2] = { vdupq_n_f32(0), vdupq_n_f32(0) };

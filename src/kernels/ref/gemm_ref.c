@@ -56,7 +56,7 @@ static size_t scratch_bytes(const struct ds_gemm_kernels *g, const struct ds_typ
 static void row_unpack(const struct row *r, const struct ds_type *type, const struct ds_gemm_form *f, const char *src, int k)
 {
     for (int i = 0; i < k; i += f->chunk, src += type->bytes) {
-        struct ds_chunk c = { r->q + i, r->scale + i / f->group, r->min + i / f->chunk, r->m + (f->mgroup ? i / f->mgroup : 0), 1 };
+        struct ds_chunk c = { r->q + i, r->scale + i / f->group, r->min + i / f->chunk, r->m + (f->mgroup ? i / f->mgroup : 0) };
         if (f->chunk == 32) ds_unpack_32(ds_type_id(type), &c, src);
         else ds_unpack_256(ds_type_id(type), &c, src);
     }

@@ -1,10 +1,20 @@
 /* Rows to columns with 256-bit shuffles. */
 
-/* Eight rows of eight dwords: q[step j + 4 row] = dword j of a row. */
-static inline void store_transposed(uint8_t *q, int step, __m256i *a)
+/* Eight rows of eight dwords: q[step j + 4 row] = dword j < n of a row. */
+static inline void store_transposed(uint8_t *q, int step, __m256i *a, int n)
 {
     transpose_8x8(a);
-    for (int j = 0; j < 8; j++) _mm256_store_si256((__m256i *)(q + step * j), a[j]);
+    for (int j = 0; j < n; j++) _mm256_store_si256((__m256i *)(q + step * j), a[j]);
+}
+
+static inline void transpose_dwords(void *to, const void *rows, int stride, int n)
+{
+    for (int j = 0; j < n; j += 8)
+        for (int r = 0; r < ROWS; r += 8) {
+            __m256i a[8];
+            for (int i = 0; i < 8; i++) a[i] = _mm256_load_si256((const __m256i *)(const void *)((const char *)rows + stride * (r + i) + 4 * j));
+            store_transposed((uint8_t *)to + 4 * (ROWS * j + r), 4 * ROWS, a, n < 8 ? n : 8);
+        }
 }
 
 static inline void transpose_32(uint8_t *q, const int8_t *rows, int bias)
@@ -12,7 +22,7 @@ static inline void transpose_32(uint8_t *q, const int8_t *rows, int bias)
     for (int r = 0; r < ROWS; r += 8) {
         __m256i a[8];
         for (int i = 0; i < 8; i++) a[i] = _mm256_add_epi8(_mm256_load_si256((const __m256i *)(rows + 256 * (r + i))), _mm256_set1_epi8((char)bias));
-        store_transposed(q + 4 * r, 4 * ROWS, a);
+        store_transposed(q + 4 * r, 4 * ROWS, a, 8);
     }
 }
 
@@ -22,7 +32,7 @@ static inline void transpose_32_wide(int16_t *q, const int8_t *rows)
         for (int r = 0; r < ROWS; r += 8) {
             __m256i a[8];
             for (int i = 0; i < 8; i++) a[i] = _mm256_cvtepi8_epi16(_mm_load_si128((const __m128i *)(rows + 256 * (r + i) + 16 * h)));
-            store_transposed((uint8_t *)(q + 16 * h * ROWS + 2 * r), 4 * ROWS, a);
+            store_transposed((uint8_t *)(q + 16 * h * ROWS + 2 * r), 4 * ROWS, a, 8);
         }
 }
 
@@ -46,5 +56,5 @@ static inline void transpose_f32(float *q, const float *rows)
 {
     __m256i a[8];
     for (int i = 0; i < 8; i++) a[i] = _mm256_load_si256((const __m256i *)(const void *)(rows + 8 * i));
-    store_transposed((uint8_t *)q, 4 * ROWS, a);
+    store_transposed((uint8_t *)q, 4 * ROWS, a, 8);
 }

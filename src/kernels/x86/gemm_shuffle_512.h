@@ -1,8 +1,8 @@
 /* Rows to columns with 512-bit shuffles. */
 
 /* Sixteen rows of eight dwords, two rows to a vector (rows i and i + 4, so that an 8x8 transpose in four
- * lanes ends as rows 0-3 | 4-7 | 8-11 | 12-15): q[64 step j + 4 row] = dword j of a row. */
-static inline void transpose_16x8(uint8_t *q, int step, const __m512i *a)
+ * lanes ends as rows 0-3 | 4-7 | 8-11 | 12-15): q[step j + 4 row] = dword j < n of a row, n = 4 or 8. */
+static inline void transpose_16x8(uint8_t *q, int step, const __m512i *a, int n)
 {
     __m512i b[8], c[8];
     for (int i = 0; i < 8; i += 2) {
@@ -17,21 +17,34 @@ static inline void transpose_16x8(uint8_t *q, int step, const __m512i *a)
     }
     for (int j = 0; j < 4; j++) {
         _mm512_store_si512(q + step * j, _mm512_shuffle_i32x4(c[j], c[j + 4], 0x88));
-        _mm512_store_si512(q + step * (j + 4), _mm512_shuffle_i32x4(c[j], c[j + 4], 0xdd));
+        if (n == 8) _mm512_store_si512(q + step * (j + 4), _mm512_shuffle_i32x4(c[j], c[j + 4], 0xdd));
     }
 }
 
-static inline __m512i two_rows(const int8_t *r)
+/* 32 bytes at p and at p + apart. */
+static inline __m512i two_rows(const void *p, int apart)
 {
-    return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_load_si256((const __m256i *)r)), _mm256_load_si256((const __m256i *)(r + 4 * 256)), 1);
+    const char *b = p;
+    return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_load_si256((const __m256i *)(const void *)b)),
+                              _mm256_load_si256((const __m256i *)(const void *)(b + apart)), 1);
+}
+
+static inline void transpose_dwords(void *to, const void *rows, int stride, int n)
+{
+    for (int j = 0; j < n; j += 8)
+        for (int r = 0; r < ROWS; r += 16) {
+            __m512i a[8];
+            for (int i = 0; i < 8; i++) a[i] = two_rows((const char *)rows + stride * (r + (i < 4 ? i : i + 4)) + 4 * j, 4 * stride);
+            transpose_16x8((uint8_t *)to + 4 * (ROWS * j + r), 4 * ROWS, a, n < 8 ? n : 8);
+        }
 }
 
 static inline void transpose_32(uint8_t *q, const int8_t *rows, int bias)
 {
     for (int r = 0; r < ROWS; r += 16) {
         __m512i a[8];
-        for (int i = 0; i < 8; i++) a[i] = _mm512_add_epi8(two_rows(rows + 256 * (r + (i < 4 ? i : i + 4))), _mm512_set1_epi8((char)bias));
-        transpose_16x8(q + 4 * r, 4 * ROWS, a);
+        for (int i = 0; i < 8; i++) a[i] = _mm512_add_epi8(two_rows(rows + 256 * (r + (i < 4 ? i : i + 4)), 4 * 256), _mm512_set1_epi8((char)bias));
+        transpose_16x8(q + 4 * r, 4 * ROWS, a, 8);
     }
 }
 
@@ -45,7 +58,7 @@ static inline void transpose_32_wide(int16_t *q, const int8_t *rows)
                 __m128i lo = _mm_load_si128((const __m128i *)at), hi = _mm_load_si128((const __m128i *)(at + 4 * 256));
                 a[i] = _mm512_cvtepi8_epi16(_mm256_inserti128_si256(_mm256_castsi128_si256(lo), hi, 1));
             }
-            transpose_16x8((uint8_t *)(q + 16 * h * ROWS + 2 * r), 4 * ROWS, a);
+            transpose_16x8((uint8_t *)(q + 16 * h * ROWS + 2 * r), 4 * ROWS, a, 8);
         }
 }
 

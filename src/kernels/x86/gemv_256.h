@@ -38,7 +38,7 @@ INLINE float row_q8_0(enum ds_type_id id, const char *w, const char *x, int k)
     for (int b = 0; b < k / 32; b++, w += bytes, x += Q8_0_BYTES) {
         _Alignas(32) int8_t q[32];
         float scale, min = 0;
-        struct ds_chunk c = { q, &scale, &min, NULL, 1 };
+        struct ds_chunk c = { q, &scale, &min, NULL };
         ds_unpack_32(id, &c, w);
         if (b % 4 == 0) prefetch(w, 4 * bytes);
         __m256i s = dot_32(q, x, f.nonneg);
@@ -67,7 +67,7 @@ INLINE float row_q8_k(enum ds_type_id id, const char *w, const char *x, int k)
         _Alignas(32) int8_t q[256];
         float scale[16], min = 0;
         _Alignas(32) int16_t m[16];
-        struct ds_chunk c = { q, scale, &min, m, 1 };
+        struct ds_chunk c = { q, scale, &min, m };
         ds_unpack_256(id, &c, w);
         prefetch(w, bytes);
         __m256 y[2] = { _mm256_setzero_ps(), _mm256_setzero_ps() };
