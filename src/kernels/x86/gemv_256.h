@@ -28,25 +28,35 @@ INLINE __m256i dot_32(const int8_t *weights, const char *x, bool nonneg)
 #endif
 }
 
-/* 32-element blocks. Two accumulators keep the additions apart. */
-INLINE float row_q8_0(enum ds_type_id id, const char *w, const char *x, int k)
+/* Adds one block's products to acc and its minimum's part to mins. */
+INLINE void add_32(enum ds_type_id id, const char *w, const char *x, __m256 *acc, float *mins)
 {
     const struct ds_gemm_form f = ds_gemm_form_of(id);
+    _Alignas(32) int8_t q[32];
+    float scale, min = 0;
+    struct ds_chunk c = { q, &scale, &min, NULL };
+    ds_unpack_32(id, &c, w);
+    const float d = load_f(x + 32);
+    *acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot_32(q, x, f.nonneg)), _mm256_set1_ps(scale * d), *acc);
+    if (f.min) *mins += min * (d * (-1.0f / 128) * (float)load_i(x + 36));
+}
+
+/* Blocks of 32. Two accumulators keep the additions apart. */
+INLINE float row_q8_0(enum ds_type_id id, const char *w, const char *x, int k)
+{
     const int bytes = ds_types[id].bytes;
-    __m256 acc[2] = { _mm256_setzero_ps(), _mm256_setzero_ps() };
+    __m256 acc0 = _mm256_setzero_ps(), acc1 = acc0;
     float mins = 0;
-    for (int b = 0; b < k / 32; b++, w += bytes, x += Q8_0_BYTES) {
-        _Alignas(32) int8_t q[32];
-        float scale, min = 0;
-        struct ds_chunk c = { q, &scale, &min, NULL };
-        ds_unpack_32(id, &c, w);
-        if (b % 4 == 0) prefetch(w, 4 * bytes);
-        __m256i s = dot_32(q, x, f.nonneg);
-        float d = load_f(x + 32);
-        acc[b & 1] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(s), _mm256_set1_ps(scale * d), acc[b & 1]);
-        if (f.min) mins += min * (d * (-1.0f / 128) * (float)load_i(x + 36));
+    int b = k / 32;
+    for (; b >= 4; b -= 4, w += 4 * bytes, x += 4 * Q8_0_BYTES) {
+        prefetch(w, 4 * bytes);
+        add_32(id, w, x, &acc0, &mins);
+        add_32(id, w + bytes, x + Q8_0_BYTES, &acc1, &mins);
+        add_32(id, w + 2 * bytes, x + 2 * Q8_0_BYTES, &acc0, &mins);
+        add_32(id, w + 3 * bytes, x + 3 * Q8_0_BYTES, &acc1, &mins);
     }
-    return sum_8(_mm256_add_ps(acc[0], acc[1])) + mins;
+    for (; b; b--, w += bytes, x += Q8_0_BYTES) add_32(id, w, x, &acc0, &mins);
+    return sum_8(_mm256_add_ps(acc0, acc1)) + mins;
 }
 
 /* scale[0] in lanes 0-3, scale[1] in lanes 4-7. */
@@ -57,7 +67,7 @@ INLINE __m256 two_scales(const float *scale)
     return _mm256_permutevar8x32_ps(_mm256_castpd_ps(_mm256_set1_pd(two)), _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1));
 }
 
-/* 256-element blocks. */
+/* Blocks of 256. */
 INLINE float row_q8_k(enum ds_type_id id, const char *w, const char *x, int k)
 {
     const struct ds_gemm_form f = ds_gemm_form_of(id);
@@ -72,7 +82,7 @@ INLINE float row_q8_k(enum ds_type_id id, const char *w, const char *x, int k)
         prefetch(w, bytes);
         __m256 y[2] = { _mm256_setzero_ps(), _mm256_setzero_ps() };
         __m256i whole = _mm256_setzero_si256();
-        for (int j = 0; j < 8; j++) {
+        UNROLL for (int j = 0; j < 8; j++) {
             __m256i s = dot_32(q + 32 * j, x + 32 * j, f.nonneg);
             if (f.group == 256) whole = _mm256_add_epi32(whole, s);
             else y[j & 1] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(s), f.group == 32 ? _mm256_set1_ps(scale[j]) : two_scales(scale + 2 * j), y[j & 1]);

@@ -164,6 +164,19 @@ INLINE __m128 scales_2x32(enum ds_type_id id, const char *w, int bytes, __m128i 
     return _mm_castsi128_ps(_mm_insert_epi32(_mm_cvtsi32_si128((int)bits[0]), (int)bits[1], 1));
 }
 
+/* Adds two blocks' products to acc and, with minima, their scaled parts to mins. */
+INLINE void add_2x32(enum ds_type_id id, const char *w, const struct x_32 *x, __m512i lanes, __m512 *acc, __m128 *mins)
+{
+    const struct ds_gemm_form f = ds_gemm_form_of(id);
+    const int bytes = ds_types[id].bytes;
+    __m128i h;
+    __m512i q = load_2x32(id, w, bytes, &h);
+    __m128 d = _mm_mul_ps(scales_2x32(id, w, bytes, h), _mm_loadu_ps(x->d));
+    __m512i s = _mm512_dpbusd_epi32(f.nonneg ? _mm512_setzero_si512() : LOAD512(x->u.undo.lane), q, LOAD512(x->u.x));
+    *acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(s), _mm512_permutexvar_ps(lanes, _mm512_castps128_ps512(d)), *acc);
+    if (f.min) *mins = _mm_add_ps(*mins, d);
+}
+
 INLINE float row_q8_0(enum ds_type_id id, const char *w, const char *prepared, int k)
 {
     const struct x_32 *x = (const struct x_32 *)(const void *)prepared;
@@ -172,35 +185,37 @@ INLINE float row_q8_0(enum ds_type_id id, const char *w, const char *prepared, i
     const __m512i by_halves = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, second, second, second, second, second, second, second, second);
     const __m512i by_quarters = _mm512_setr_epi32(0, 0, 0, 0, second, second, second, second, 0, 0, 0, 0, second, second, second, second);
     const __m512i lanes = id == DS_T_Q8_0 ? by_halves : by_quarters;
-    __m512 acc[2] = { _mm512_setzero_ps(), _mm512_setzero_ps() };
+    __m512 acc0 = _mm512_setzero_ps(), acc1 = acc0;
     __m128 mins = _mm_setzero_ps();
-    char last[2 * sizeof(struct ds_block_q8_0)] = { 0 };                     /* the largest block */
-    for (int b = 0; b < k / 32; b += 2, w += 2 * bytes, x++) {
-        const char *two = w;
-        if (b + 1 == k / 32) two = memcpy(last, w, (size_t)bytes);          /* an odd last block with a zero one */
-        else if (b % 4 == 0) prefetch(w, 4 * bytes);
-        __m128i h;
-        __m512i q = load_2x32(id, two, bytes, &h);
-        __m128 d = _mm_mul_ps(scales_2x32(id, two, bytes, h), _mm_loadu_ps(x->d));
-        __m512i s = _mm512_dpbusd_epi32(f.nonneg ? _mm512_setzero_si512() : LOAD512(x->u.undo.lane), q, LOAD512(x->u.x));
-        acc[b / 2 & 1] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(s), _mm512_permutexvar_ps(lanes, _mm512_castps128_ps512(d)), acc[b / 2 & 1]);
-        if (f.min) mins = _mm_add_ps(mins, d);
+    int b = k / 32;
+    for (; b >= 4; b -= 4, w += 4 * bytes, x += 2) {
+        prefetch(w, 4 * bytes);
+        add_2x32(id, w, x, lanes, &acc0, &mins);
+        add_2x32(id, w + 2 * bytes, x + 1, lanes, &acc1, &mins);
+    }
+    if (b >= 2) {
+        add_2x32(id, w, x++, lanes, &acc0, &mins);
+        w += 2 * bytes;
+    }
+    if (b & 1) {                                                              /* an odd last block with a zero one */
+        char last[2 * sizeof(struct ds_block_q8_0)] = { 0 };                  /* the largest block */
+        add_2x32(id, memcpy(last, w, (size_t)bytes), x, lanes, &acc1, &mins);
     }
     float m[4];
     _mm_storeu_ps(m, mins);
-    return _mm512_reduce_add_ps(_mm512_add_ps(acc[0], acc[1])) + (f.min ? m[1] + m[3] : 0);
+    return _mm512_reduce_add_ps(_mm512_add_ps(acc0, acc1)) + (f.min ? m[1] + m[3] : 0);
 }
 
 /* --- blocks of 256 --------------------------------------------------------------------------------- */
 
-/* Lane i of a unit's 32 int16 -> index of its scale: group elements share one. */
+/* Lane of a unit's 32 int16 -> index of its scale: group elements share one. (From constants, so that it is one.) */
 INLINE __m512i scale_index(enum ds_type_id id, int i)
 {
     const struct order o = order_of(id);
     const int group = ds_gemm_form_of(id).group == 32 ? 32 : 16;             /* Q2_K and Q3_K: before they were multiplied in */
-    int16_t v[32];
-    for (int l = 0; l < 32; l++) v[l] = (int16_t)(o.unit[i][l / 8] * 16 / group);
-    return LOAD512(v);
+    const long long each = 0x0001000100010001, a = o.unit[i][0] * 16 / group * each, b = o.unit[i][1] * 16 / group * each;
+    const long long c = o.unit[i][2] * 16 / group * each, d = o.unit[i][3] * 16 / group * each;
+    return _mm512_setr_epi64(a, a, b, b, c, c, d, d);
 }
 
 /* Eight scales and eight minima of Q4_K and Q5_K as int16. */
