@@ -63,7 +63,7 @@ enum ds_reuse {
     DS_MISS_NO_SNAPSHOT,            /* there is a common prefix, but no snapshot within it */
     DS_MISS_DAMAGED                 /* the files that held it were refused (warned about) */
 };
-extern const char *const ds_reuse_names[];           /* "live", "snapshot", "disk", "empty", "no-prefix", "no-snapshot", "damaged" */
+extern const char *const ds_reuse_names[];      /* "live", "snapshot", "disk", "empty", "no-prefix", "no-snapshot", "damaged" */
 
 struct ds_lookup {
     enum ds_reuse reason;
@@ -92,7 +92,8 @@ ds_status ds_store_begin(ds_store *st, ds_session *s, const int32_t *ids, int64_
                          struct ds_lookup *l, struct ds_err *e);
 /* ds_session_prefill, with snapshots of the begun prompt taken on the way. rows: DS_ROWS_NONE for a piece
  * that is not the last. Pieces should be multiples of the engine's ubatch. */
-ds_status ds_store_prefill(ds_store *st, ds_session *s, const int32_t *ids, int n, enum ds_rows rows, ds_tick tick, void *tick_ctx,
+ds_status ds_store_prefill(ds_store *st, ds_session *s, const int32_t *ids, int n, enum ds_rows rows, ds_tick tick,
+        void *tick_ctx,
                            struct ds_err *e);
 /* The request is over: a snapshot is taken where s stands, and the path is no longer in use. */
 void ds_store_end(ds_store *st, ds_session *s);
@@ -114,8 +115,8 @@ bool ds_store_tick(ds_store *st);
 /* Writes everything now (shutdown), or until deadline_ns (ds_now_ns; 0: none). */
 void ds_store_flush(ds_store *st, uint64_t deadline_ns);
 
-/* One session in one file of the same format; g: the session's engine. Refused: a timing-only or empty session, and on load another
- * model, KV type or version, and any damage; s is then as before. Loading ends with s standing where it was saved. */
+/* One session in one file of the same format; g: the session's engine. Refused: a timing-only or empty session, and on load
+ * another model, KV type or version, and any damage; s is then as before. Loading ends with s standing where it was saved. */
 ds_status ds_session_save(const ds_session *s, const ds_engine *g, const char *path, struct ds_err *e);
 ds_status ds_session_load(ds_session *s, const ds_engine *g, const char *path, struct ds_err *e);
 

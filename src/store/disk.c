@@ -161,7 +161,9 @@ static void index_file(ds_store *st, const struct ds_file *f, struct ds_seg *seg
             p->kv_exact = ds_node_end(p) <= f->exact_to;
         }
         if (n->seg != seg) continue;
-        n->on_disk = DS_ON_DISK | (s.flags & DS_FILE_LOGITS ? DS_ON_DISK_LOGITS : 0) | (s.flags & DS_FILE_EXACT ? DS_ON_DISK_EXACT : 0);
+        n->on_disk = DS_ON_DISK;
+        if (s.flags & DS_FILE_LOGITS) n->on_disk |= DS_ON_DISK_LOGITS;
+        if (s.flags & DS_FILE_EXACT) n->on_disk |= DS_ON_DISK_EXACT;
         n->kind = (uint8_t)(s.flags >> DS_FILE_KIND_SHIFT);
     }
     if (n->seg != seg) return;
@@ -294,7 +296,8 @@ static bool job_make(struct job *j, ds_store *st, struct ds_node *end)
         if (p->seg) continue;
         j->path[--at] = p;
         if (!p->state) continue;
-        const unsigned flags = (p->logits ? DS_FILE_LOGITS : 0u) | (p->exact ? DS_FILE_EXACT : 0u) | (unsigned)p->kind << DS_FILE_KIND_SHIFT;
+        const unsigned flags = (p->logits ? DS_FILE_LOGITS : 0u) | (p->exact ? DS_FILE_EXACT : 0u) |
+                               (unsigned)p->kind << DS_FILE_KIND_SHIFT;
         j->snaps[--s] = (struct ds_file_snap){ ds_node_end(p), flags };
     }
     j->from = j->exact_to = j->path[0]->from;
@@ -384,7 +387,8 @@ static ds_status write_job(struct job *j, struct ds_err *e)
              (unsigned long long)ds_hash64(j->ids, (size_t)j->to * sizeof *j->ids, st->t.sh.layout), (long long)j->from);
     if (!path_of(st, PART, part) || !path_of(st, name, path)) return ds_fail(e, DS_EIO, "%s: the path is too long", st->disk.dir);
     if (ds_disk_free(st->disk.dir) < bytes + SPARE)
-        return ds_fail(e, DS_EIO, "%s: the disk has less than %llu bytes free", st->disk.dir, (unsigned long long)(bytes + SPARE));
+        return ds_fail(e, DS_EIO, "%s: the disk has less than %llu bytes free", st->disk.dir,
+                (unsigned long long)(bytes + SPARE));
     ds_status s = write_file(j, part, e);
     if (!s && (s = ds_file_rename(part, path, e))) ds_file_remove(part);
     if (s) return s;
@@ -410,7 +414,8 @@ bool ds_disk_write(ds_store *st, struct ds_node *n)
         for (struct ds_node *p = below; p->parent; p = p->parent) p->seg->keep = false;
         ds_store_mark(st, NULL);
         if (!ok && !st->disk.keep) {
-            ds_fail(&e, DS_EIO, "%s: a prefix of %lld tokens takes %llu bytes, more than the limit of %llu leaves", st->disk.dir, (long long)j.to,
+            ds_fail(&e, DS_EIO, "%s: a prefix of %lld tokens takes %llu bytes, more than the limit of %llu leaves", st->disk.dir,
+                    (long long)j.to,
                     (unsigned long long)bytes, (unsigned long long)st->disk.limit);
             ds_store_warn(st, &e, "it is not written");
             n->no_save = true;

@@ -57,8 +57,10 @@ static ds_status check_snaps(const struct ds_file *f, const char *name, struct d
         before = s.pos;
         sum += f->sh->state + (s.flags & DS_FILE_LOGITS ? f->sh->logits : 0);
     }
-    if (before != f->to) return ds_fail(e, DS_EFORMAT, "%s: the last snapshot is at %lld, expected %lld", name, (long long)before, (long long)f->to);
-    if (sum != f->size) return ds_fail(e, DS_EFORMAT, "%s: its parts take %llu bytes, the file has %zu", name, (unsigned long long)sum, f->size);
+    if (before != f->to) return ds_fail(e, DS_EFORMAT, "%s: the last snapshot is at %lld, expected %lld", name,
+            (long long)before, (long long)f->to);
+    if (sum != f->size) return ds_fail(e, DS_EFORMAT, "%s: its parts take %llu bytes, the file has %zu", name,
+            (unsigned long long)sum, f->size);
     return DS_OK;
 }
 
@@ -72,13 +74,16 @@ static ds_status check_words(const char *name, const uint64_t *w, size_t n, cons
     if (w[W_LAYOUT] != sh->layout || w[W_KV] != sh->kv || w[W_STATE] != sh->state || w[W_LOGITS] != sh->logits)
         return ds_fail(e, DS_EUNSUP, "%s: was made with another model or KV type (layout %016llx, expected %016llx)", name,
                        (unsigned long long)w[W_LAYOUT], (unsigned long long)sh->layout);
-    if (w[W_TO] < 1 || w[W_TO] > MAX_TOKENS || w[W_FROM] >= w[W_TO] || w[W_EXACT] > w[W_TO] || w[W_SNAPS] < 1 || w[W_SNAPS] > MAX_SNAPS)
-        return ds_fail(e, DS_EFORMAT, "%s: its range %llu to %llu or its %llu snapshots are off", name, (unsigned long long)w[W_FROM],
+    if (w[W_TO] < 1 || w[W_TO] > MAX_TOKENS || w[W_FROM] >= w[W_TO] || w[W_EXACT] > w[W_TO] || w[W_SNAPS] < 1 ||
+            w[W_SNAPS] > MAX_SNAPS)
+        return ds_fail(e, DS_EFORMAT, "%s: its range %llu to %llu or its %llu snapshots are off", name,
+                (unsigned long long)w[W_FROM],
                        (unsigned long long)w[W_TO], (unsigned long long)w[W_SNAPS]);
     return DS_OK;
 }
 
-ds_status ds_file_head(struct ds_file *f, const char *name, const void *data, size_t n, const struct ds_shape *sh, struct ds_err *e)
+ds_status ds_file_head(struct ds_file *f, const char *name, const void *data, size_t n, const struct ds_shape *sh,
+        struct ds_err *e)
 {
     const unsigned char *p = data;
     uint64_t w[WORDS];
@@ -87,15 +92,19 @@ ds_status ds_file_head(struct ds_file *f, const char *name, const void *data, si
     ds_status st = check_words(name, w, n, sh, e);
     if (st) return st;
     const uint64_t head = 8 * WORDS + 16 * w[W_SNAPS] + ids_bytes((int64_t)w[W_TO]);
-    if (head + 16 > n) return ds_fail(e, DS_EFORMAT, "%s: has %zu bytes, its head alone takes %llu", name, n, (unsigned long long)head);
-    if (ds_hash64(p, (size_t)head, 0) != load(p + head)) return ds_fail(e, DS_EFORMAT, "%s: the head's checksum does not match", name);
-    *f = (struct ds_file){ .sh = sh, .data = p, .size = n, .from = (int64_t)w[W_FROM], .to = (int64_t)w[W_TO], .exact_to = (int64_t)w[W_EXACT],
+    if (head + 16 > n) return ds_fail(e, DS_EFORMAT, "%s: has %zu bytes, its head alone takes %llu", name, n,
+            (unsigned long long)head);
+    if (ds_hash64(p, (size_t)head, 0) != load(p + head)) return ds_fail(e, DS_EFORMAT, "%s: the head's checksum does not match",
+            name);
+    *f = (struct ds_file){ .sh = sh, .data = p, .size = n, .from = (int64_t)w[W_FROM], .to = (int64_t)w[W_TO],
+            .exact_to = (int64_t)w[W_EXACT],
                            .n_snaps = (int)w[W_SNAPS], .body = (size_t)head + 8 };
     f->ids = (const int32_t *)(const void *)(p + 8 * WORDS + 16 * w[W_SNAPS]);
     if ((st = check_snaps(f, name, e))) return st;
     for (int64_t i = 0; i < f->to; i++)
         if (f->ids[i] < 0 || f->ids[i] >= sh->n_vocab)
-            return ds_fail(e, DS_EFORMAT, "%s: token %lld is id %d, expected 0 to %d", name, (long long)i, (int)f->ids[i], sh->n_vocab - 1);
+            return ds_fail(e, DS_EFORMAT, "%s: token %lld is id %d, expected 0 to %d", name, (long long)i, (int)f->ids[i],
+                    sh->n_vocab - 1);
     return DS_OK;
 }
 
@@ -138,7 +147,8 @@ const void *ds_file_rows(const struct ds_file *f, int64_t t, int64_t *a, int64_t
 
 /* --- writing --- */
 
-ds_status ds_file_begin(struct ds_file_out *w, const char *path, const struct ds_shape *sh, const int32_t *ids, int64_t from, int64_t to,
+ds_status ds_file_begin(struct ds_file_out *w, const char *path, const struct ds_shape *sh, const int32_t *ids, int64_t from,
+        int64_t to,
                         int64_t exact_to, const struct ds_file_snap *snaps, int n, struct ds_err *e)
 {
     const uint64_t words[WORDS] = { MAGIC, VERSION, sh->layout, sh->kv, sh->state, sh->logits, (uint64_t)from, (uint64_t)to,

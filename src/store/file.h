@@ -30,7 +30,8 @@ struct ds_file {
     size_t body, size;             /* offset of the body, bytes in all */
 };
 /* name: of the file, for sentences. A file of another layout: DS_EUNSUP; anything else that is off: DS_EFORMAT. */
-ds_status ds_file_head(struct ds_file *f, const char *name, const void *data, size_t n, const struct ds_shape *sh, struct ds_err *e);
+ds_status ds_file_head(struct ds_file *f, const char *name, const void *data, size_t n, const struct ds_shape *sh,
+        struct ds_err *e);
 /* The body's checksum. Nothing in the body may be used before. */
 ds_status ds_file_body(const struct ds_file *f, const char *name, struct ds_err *e);
 struct ds_file_snap ds_file_snap(const struct ds_file *f, int i);
@@ -42,7 +43,8 @@ uint64_t ds_file_bytes(const struct ds_shape *sh, int64_t from, int64_t to, cons
 
 /* Writing: begin, put the body's pieces, states and logits one by one in order, end. After a failure: abort. */
 struct ds_file_out { struct ds_out out; uint64_t hash; };
-ds_status ds_file_begin(struct ds_file_out *w, const char *path, const struct ds_shape *sh, const int32_t *ids, int64_t from, int64_t to,
+ds_status ds_file_begin(struct ds_file_out *w, const char *path, const struct ds_shape *sh, const int32_t *ids, int64_t from,
+        int64_t to,
                         int64_t exact_to, const struct ds_file_snap *snaps, int n, struct ds_err *e);
 ds_status ds_file_put(struct ds_file_out *w, const void *p, size_t n, struct ds_err *e);
 ds_status ds_file_end(struct ds_file_out *w, struct ds_err *e);

@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static ds_status put_session(const ds_session *s, struct ds_file_out *w, const struct ds_shape *sh, const float *logits, struct ds_err *e)
+static ds_status put_session(const ds_session *s, struct ds_file_out *w, const struct ds_shape *sh, const float *logits,
+        struct ds_err *e)
 {
     const int64_t pos = ds_session_pos(s);
     const size_t rows = DS_BLOCK * sh->kv;
@@ -32,9 +33,11 @@ ds_status ds_session_save(const ds_session *s, const ds_engine *g, const char *p
     const struct ds_file_snap snap = { pos, (logits ? DS_FILE_LOGITS : 0u) | (unsigned)DS_SNAP_END << DS_FILE_KIND_SHIFT };
     struct ds_file_out w;
     char part[4096];
-    if (ds_session_is_timing_only(s)) return ds_fail(e, DS_EARG, "%s: a session with stages left out is for timing only and is not saved", path);
+    if (ds_session_is_timing_only(s)) return ds_fail(e, DS_EARG,
+            "%s: a session with stages left out is for timing only and is not saved", path);
     if (pos < 1) return ds_fail(e, DS_EARG, "%s: the session holds no tokens, so there is nothing to save", path);
-    if (snprintf(part, sizeof part, "%s.tmp", path) >= (int)sizeof part) return ds_fail(e, DS_EARG, "%s: the path is too long", path);
+    if (snprintf(part, sizeof part, "%s.tmp", path) >= (int)sizeof part) return ds_fail(e, DS_EARG, "%s: the path is too long",
+            path);
     ds_status st = ds_file_begin(&w, part, &sh, ds_session_tokens(s), 0, pos, 0, &snap, 1, e);
     if (st) return st;
     if ((st = put_session(s, &w, &sh, logits, e))) {
@@ -49,8 +52,10 @@ ds_status ds_session_save(const ds_session *s, const ds_engine *g, const char *p
 static ds_status load(ds_session *s, const struct ds_file *f, const char *path, struct ds_err *e)
 {
     const float *logits;
-    if (f->from) return ds_fail(e, DS_EUNSUP, "%s: holds positions from %lld on, expected a whole session", path, (long long)f->from);
-    if (ds_session_is_timing_only(s)) return ds_fail(e, DS_EARG, "%s: a session with stages left out cannot go on from a saved one", path);
+    if (f->from) return ds_fail(e, DS_EUNSUP, "%s: holds positions from %lld on, expected a whole session", path,
+            (long long)f->from);
+    if (ds_session_is_timing_only(s)) return ds_fail(e, DS_EARG,
+            "%s: a session with stages left out cannot go on from a saved one", path);
     const void *state = ds_file_state(f, f->n_snaps - 1, &logits);
     for (int64_t a, b, t = 0; t < f->to; t = b) {
         const void *rows = ds_file_rows(f, t, &a, &b);
@@ -68,7 +73,8 @@ ds_status ds_session_load(ds_session *s, const ds_engine *g, const char *path, s
     if (st) return st;
     if (!(st = ds_file_head(&f, path, m.data, m.size, &sh, e)) && !(st = ds_file_body(&f, path, e))) {
         if (f.to > ds_engine_info(g)->ctx)
-            st = ds_fail(e, DS_EARG, "%s: holds %lld tokens, but the window holds %lld", path, (long long)f.to, (long long)ds_engine_info(g)->ctx);
+            st = ds_fail(e, DS_EARG, "%s: holds %lld tokens, but the window holds %lld", path, (long long)f.to,
+                    (long long)ds_engine_info(g)->ctx);
         else st = load(s, &f, path, e);
     }
     ds_map_close(&m);

@@ -25,7 +25,8 @@ void ds_store_warn(const ds_store *st, const struct ds_err *e, const char *after
 struct ds_shape ds_store_shape(const ds_engine *g)
 {
     const struct ds_model_info *f = ds_engine_info(g);
-    return (struct ds_shape){ .layout = ds_engine_layout_id(g), .kv = ds_engine_kv_bytes(g), .planes = 2 * f->n_attn, .state = ds_engine_state_bytes(g),
+    return (struct ds_shape){ .layout = ds_engine_layout_id(g), .kv = ds_engine_kv_bytes(g), .planes = 2 * f->n_attn,
+            .state = ds_engine_state_bytes(g),
                               .logits = (size_t)f->n_vocab * sizeof(float), .n_vocab = f->n_vocab };
 }
 
@@ -213,8 +214,8 @@ static void copy_rows(ds_store *st, const struct ds_live *L, struct ds_node *con
     }
 }
 
-/* Keeps the rows beyond `keep` that only this session holds, as far as there is room; what cannot be kept is written, where there is
- * a folder, and dropped. */
+/* Keeps the rows beyond `keep` that only this session holds, as far as there is room; what cannot be kept is
+ * written, where there is a folder, and dropped. */
 static void leave(ds_store *st, struct ds_live *L, int64_t keep)
 {
     const int64_t size = ds_session_pos(L->s);
@@ -370,7 +371,8 @@ static void rows_from_file(const ds_store *st, ds_session *s, const struct ds_fi
     ds_session_set_kv(s, p->from, ds_node_end(p), room);
 }
 
-static ds_status set_rows(ds_store *st, struct ds_live *L, const struct files *fs, const struct start *f, int64_t own, bool *exact)
+static ds_status set_rows(ds_store *st, struct ds_live *L, const struct files *fs, const struct start *f, int64_t own,
+        bool *exact)
 {
     void *room = malloc(DS_BLOCK * st->t.sh.kv + 1);
     if (!room) return DS_ENOMEM;
@@ -393,7 +395,8 @@ static ds_status set_rows(ds_store *st, struct ds_live *L, const struct files *f
     return DS_OK;
 }
 
-static ds_status resume(struct ds_live *L, const struct files *fs, const struct start *f, const int32_t *ids, int64_t n, bool *exact)
+static ds_status resume(struct ds_live *L, const struct files *fs, const struct start *f, const int32_t *ids, int64_t n,
+        bool *exact)
 {
     const void *state = f->node->state;
     const float *logits = f->node->logits;
@@ -438,9 +441,11 @@ static ds_status check_prompt(const ds_store *st, const int32_t *ids, int64_t n,
 {
     const int vocab = st->t.sh.n_vocab;
     if (n < 1) return ds_fail(e, DS_EARG, "the prompt has no tokens");
-    if (n > st->ctx) return ds_fail(e, DS_EARG, "the prompt takes %lld tokens, but the window holds %lld", (long long)n, (long long)st->ctx);
+    if (n > st->ctx) return ds_fail(e, DS_EARG, "the prompt takes %lld tokens, but the window holds %lld", (long long)n,
+            (long long)st->ctx);
     for (int64_t i = 0; i < n; i++)
-        if (ids[i] < 0 || ids[i] >= vocab) return ds_fail(e, DS_EARG, "token %lld is id %d, expected 0 to %d", (long long)i, (int)ids[i], vocab - 1);
+        if (ids[i] < 0 || ids[i] >= vocab) return ds_fail(e, DS_EARG, "token %lld is id %d, expected 0 to %d", (long long)i,
+                (int)ids[i], vocab - 1);
     return DS_OK;
 }
 
@@ -488,7 +493,8 @@ static struct start begin_at_best(ds_store *st, struct ds_live *L, const int32_t
     return f;
 }
 
-ds_status ds_store_begin(ds_store *st, ds_session *s, const int32_t *ids, int64_t n, const int64_t *bounds, int n_bounds, struct ds_lookup *l,
+ds_status ds_store_begin(ds_store *st, ds_session *s, const int32_t *ids, int64_t n, const int64_t *bounds, int n_bounds,
+        struct ds_lookup *l,
                          struct ds_err *e)
 {
     const uint64_t t0 = ds_now_ns();
@@ -526,7 +532,8 @@ ds_status ds_store_begin(ds_store *st, ds_session *s, const int32_t *ids, int64_
 
 void ds_lookup_line(const struct ds_lookup *l, char *dst, size_t n)
 {
-    snprintf(dst, n, "prefix reason=%s prompt=%" PRId64 " common=%" PRId64 " snapshot=%" PRId64 " start=%" PRId64 " recompute=%" PRId64 " exact=%d ms=%.1f",
+    snprintf(dst, n, "prefix reason=%s prompt=%" PRId64 " common=%" PRId64
+             " snapshot=%" PRId64 " start=%" PRId64 " recompute=%" PRId64 " exact=%d ms=%.1f",
              ds_reuse_names[l->reason], l->prompt, l->common, l->snapshot, l->start, l->recompute, l->exact, l->ms);
 }
 
@@ -588,7 +595,8 @@ static ds_status set_cuts(struct cutting *c, int n, struct ds_err *e)
     return rc;
 }
 
-ds_status ds_store_prefill(ds_store *st, ds_session *s, const int32_t *ids, int n, enum ds_rows rows, ds_tick tick, void *tick_ctx, struct ds_err *e)
+ds_status ds_store_prefill(ds_store *st, ds_session *s, const int32_t *ids, int n, enum ds_rows rows, ds_tick tick,
+        void *tick_ctx, struct ds_err *e)
 {
     struct ds_live *L = live_of(st, s);
     if (!L || !L->busy) return ds_fail(e, DS_EARG, "a prefill through the store needs a begun request");
@@ -665,7 +673,8 @@ bool ds_store_tick(ds_store *st)
 void ds_store_flush(ds_store *st, uint64_t deadline_ns)
 {
     struct ds_node *n;
-    while (ds_disk_may_write(st) && (!deadline_ns || ds_now_ns() < deadline_ns) && (n = ds_disk_unsaved(st))) ds_disk_write(st, n);
+    while (ds_disk_may_write(st) && (!deadline_ns || ds_now_ns() < deadline_ns) && (n = ds_disk_unsaved(st))) ds_disk_write(st,
+            n);
 }
 
 void ds_store_get_stats(const ds_store *st, struct ds_store_stats *out)
@@ -674,9 +683,11 @@ void ds_store_get_stats(const ds_store *st, struct ds_store_stats *out)
     const struct ds_counts *c = &st->count;
     *out = (struct ds_store_stats){
         .mem_limit = st->mem, .mem_kv = t->kv, .mem_states = t->states, .mem_logits = t->logits, .mem_tree = t->tree,
-        .disk_limit = st->disk.limit, .disk_used = st->disk.used, .nodes = t->nodes, .snapshots = t->snapshots, .files = st->disk.files,
+        .disk_limit = st->disk.limit, .disk_used = st->disk.used, .nodes = t->nodes, .snapshots = t->snapshots,
+                .files = st->disk.files,
         .hits_live = c->hits_live, .hits_snapshot = c->hits_snapshot, .hits_disk = c->hits_disk, .misses = c->misses,
-        .tokens_reused = c->reused, .tokens_recomputed = c->recomputed, .taken = c->taken, .evicted = c->evicted, .refused = c->refused,
+        .tokens_reused = c->reused, .tokens_recomputed = c->recomputed, .taken = c->taken, .evicted = c->evicted,
+                .refused = c->refused,
         .written = c->written, .loaded = c->loaded, .damaged = c->damaged, .unsaved = c->unsaved,
     };
     out->mem_used = out->mem_kv + out->mem_states + out->mem_logits + out->mem_tree;

@@ -15,7 +15,7 @@ struct ds_live {
     bool busy;                     /* between begin and end */
     int64_t start, n;              /* of the request: where it began to compute, its prompt's tokens */
     int64_t *bounds; int n_bounds;
-    int64_t exact_to;              /* tokens whose rows are bits of an uninterrupted prefill; the state too, where it equals the position */
+    int64_t exact_to;              /* rows below are bits of an uninterrupted prefill; the state too, where it is the position */
     bool piece_exact;              /* the prefill under way computes such bits */
     uint64_t used;
 };
@@ -41,7 +41,8 @@ struct ds_disk {
 };
 
 struct ds_counts {
-    _Atomic uint64_t hits_live, hits_snapshot, hits_disk, misses, reused, recomputed, taken, evicted, refused, written, loaded, damaged, unsaved;
+    _Atomic uint64_t hits_live, hits_snapshot, hits_disk, misses, reused, recomputed, taken, evicted, refused, written, loaded,
+            damaged, unsaved;
 };
 
 struct ds_store {
@@ -70,14 +71,15 @@ static inline const struct ds_live *ds_store_cover(const ds_store *st, const str
 {
     return n->cover_epoch == st->epoch ? n->cover : NULL;
 }
-static inline bool ds_store_has_rows(const ds_store *st, const struct ds_node *n) { return n->kv || n->seg || ds_store_cover(st, n); }
+static inline bool ds_store_has_rows(const ds_store *st, const struct ds_node *n) { return n->kv || n->seg || ds_store_cover(st,
+        n); }
 /* Drops every state in RAM whose rows cannot be had any more, and what then stands for nothing. */
 void ds_store_sweep(ds_store *st, const struct ds_live *except);
 
 /* --- evict.c --- */
 
-/* Room is asked for in the name of a prefix of `size` tokens. What is worth more than `score` stays, and so does all that belongs to
- * a longer prefix in use or used lately. INFINITY: for rows without which a whole prefix is lost; negative: only
+/* Room is asked for in the name of a prefix of `size` tokens. What is worth more than `score` stays, and so does all that
+ * belongs to a longer prefix in use or used lately. INFINITY: for rows without which a whole prefix is lost; negative: only
  * room that is free. */
 struct ds_claim { int64_t size; double score; };
 bool ds_store_room(ds_store *st, uint64_t bytes, const struct ds_claim *c);

@@ -150,7 +150,8 @@ static void request(struct script *s, int answer, const char *what)
     const size_t bytes = (size_t)ds_engine_info(r.g)->n_vocab * sizeof(float);
     const double d = state_diff(&r, &s->cold);
     if (l.exact && l.start) {
-        CHECK_MSG(d == 0 && !memcmp(ds_session_logits(r.s), ds_session_logits(s->cold.s), bytes), "%s: from %d on %d: not the same bits (%g)", what,
+        CHECK_MSG(d == 0 && !memcmp(ds_session_logits(r.s), ds_session_logits(s->cold.s), bytes),
+                "%s: from %d on %d: not the same bits (%g)", what,
                   (int)l.start, s->n, d);
         s->exact++;
     }
@@ -163,7 +164,8 @@ static void request(struct script *s, int answer, const char *what)
     ds_store_end(s->st, r.s);
     struct ds_store_stats t;
     ds_store_get_stats(s->st, &t);
-    CHECK_MSG(t.mem_used <= t.mem_limit, "%s: %llu bytes of %llu", what, (unsigned long long)t.mem_used, (unsigned long long)t.mem_limit);
+    CHECK_MSG(t.mem_used <= t.mem_limit, "%s: %llu bytes of %llu", what, (unsigned long long)t.mem_used,
+            (unsigned long long)t.mem_limit);
 }
 
 static void random_ids(struct script *s, int from, int n)
@@ -254,7 +256,8 @@ static void run_scripts(struct script *s, int scripts, int steps)
     CHECK(s->exact > scripts / 4 && s->hits > scripts);
 }
 
-static const struct ds_options mini = { .model = FIXTURES "mini-dense.gguf", .ctx = WINDOW, .ubatch = 128, .max_cuts = 8, .kv = "f32" };
+static const struct ds_options mini = { .model = FIXTURES "mini-dense.gguf", .ctx = WINDOW, .ubatch = 128, .max_cuts = 8,
+        .kv = "f32", .threads = 1 };
 
 static void store_scripts_in_memory(void)
 {
@@ -294,7 +297,7 @@ static void store_scripts_under_pressure(void)
 static void store_scripts_on_tales(void)
 {
     static struct script s;
-    const struct ds_options o = { .model = "models/tales-q8_0.gguf", .ctx = WINDOW, .ubatch = 256, .max_cuts = 8 };
+    const struct ds_options o = { .model = "models/tales-q8_0.gguf", .ctx = WINDOW, .ubatch = 256, .max_cuts = 8, .threads = 1 };
     if (!open_script(&s, &o)) return;
     fresh_folder();
     s.o.dir = folder;
@@ -343,7 +346,8 @@ static void store_repeat_append_and_empty_suffix(void)
     memcpy(s.ids, ds_session_tokens(s.warm.s), (size_t)s.n * sizeof(int32_t));
     l = ask(&s, s.other, 0);
     CHECK(l.recompute == 0 && l.start == s.n && ds_session_logits(s.other));
-    CHECK(!memcmp(ds_session_logits(s.other), ds_session_logits(s.warm.s), (size_t)ds_engine_info(s.warm.g)->n_vocab * sizeof(float)));
+    CHECK(!memcmp(ds_session_logits(s.other), ds_session_logits(s.warm.s),
+            (size_t)ds_engine_info(s.warm.g)->n_vocab * sizeof(float)));
     s.ids[0] ^= 1;
     l = ask(&s, s.other, 0);
     CHECK(l.reason == DS_MISS_NO_PREFIX && l.common == 0);
@@ -354,7 +358,8 @@ static void store_repeat_append_and_empty_suffix(void)
     ds_lookup_line(&l, line, sizeof line);
     CHECK_MSG(strstr(line, "prefix reason=no-snapshot prompt=") && strstr(line, " common=40 snapshot=-1 start=0 "), "%s", line);
     struct ds_err e = { 0 };
-    CHECK(ds_store_begin(s.st, s.warm.s, s.ids, WINDOW + 1, NULL, 0, &l, &e) == DS_EARG && strstr(e.msg, "513") && strstr(e.msg, "512"));
+    CHECK(ds_store_begin(s.st, s.warm.s, s.ids, WINDOW + 1, NULL, 0, &l, &e) == DS_EARG && strstr(e.msg, "513") && strstr(e.msg,
+            "512"));
     ds_store_close(s.st);
     close_script(&s);
 }
