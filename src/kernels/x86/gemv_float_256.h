@@ -1,10 +1,10 @@
 /* Float weights in the decode product, and what both forms of it share. Included after gemm_vec.h. */
 
-enum { PREFETCH_AHEAD = 3072 };        /* bytes: some 100 ns at 25 GB/s */
+enum { PREFETCH_AHEAD = 4096 };        /* bytes: some 150 ns at 25 GB/s */
 
 INLINE void prefetch(const char *p, int bytes)
 {
-    for (int i = 0; i < bytes; i += 64) _mm_prefetch(p + PREFETCH_AHEAD + i, _MM_HINT_T0);
+    for (int i = 0; i < bytes; i += 64) _mm_prefetch(p + PREFETCH_AHEAD + i, _MM_HINT_NTA);
 }
 
 INLINE float sum_8(__m256 v)
