@@ -22,7 +22,7 @@ static void help(FILE *f)
 {
     fprintf(f, "usage: deltascope COMMAND [options]\n\ncommands\n");
     for (int i = 0; i < N_COMMANDS; i++) fprintf(f, "  %-10s %s\n", commands[i].name, commands[i].about);
-    fprintf(f, "\n'deltascope COMMAND --help' lists a command's options. deltascope-server and modelbench are programs of their own.\n");
+    fprintf(f, "\n'deltascope COMMAND --help' lists a command's options. modelbench is a program of its own.\n");
 }
 
 int main(int argc, char **argv)

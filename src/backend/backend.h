@@ -1,9 +1,9 @@
-/* What a backend is: memory, weights, about fifteen ops, begin/end, time stamps.
+/* What a backend is: memory, weights, some twenty ops, begin/end, time stamps.
  *
  * The model (src/model) is written once on these ops. The CPU backend implements all of them and is
  * the reference; a device backend implements the same table; `split` composes two backends (weight
  * products on one, the rest on the other). To add a backend: implement the table in a folder here,
- * add one row to registry.c, and run tests/kernels/check with its name.
+ * add one row to registry.c, and run build/release/tests/kernels/check_backend --backend NAME.
  *
  * Shapes. n is the number of tokens of the step. Every activation buffer is row-major [n][dim] from
  * its first element. "Row" always means one token. Value heads are in stored (tiled) order: value
