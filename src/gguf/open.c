@@ -168,7 +168,11 @@ static ds_status load_whole(struct ds_gguf *g, uint64_t *count, struct ds_err *e
     *count = 1;
     ds_status s = parse_part(g, 0, label, &h, e);
     if (s) return s;
+    uint64_t no = 0;               /* a merged set keeps split.count 0 or 1 and split.no 0 */
     s = split_key(&h.keys, label, "split.count", count, e);
+    if (!s) s = split_key(&h.keys, label, "split.no", &no, e);
+    if (!s && *count <= 1 && no)
+        s = ds_fail(e, DS_EFORMAT, "%s: key 'split.no' is %" PRIu64 ", expected 0 in a file whose split.count is %" PRIu64, label, no, *count);
     if (s || *count > 1) {
         ds_header_free(&h);
         return s;

@@ -378,7 +378,7 @@ static ds_status check_overlap(const struct cursor *c, const struct ds_header *h
         const struct ds_tensor *a = order[i - 1], *b = order[i];
         if (a->file_off + a->bytes <= b->file_off) continue;
         snprintf(what, sizeof what, "overlaps tensor '%s'", ds_str_show(shown, ds_tensor_name_at(a, 0)));
-        s = bad_tensor(c, b, what);
+        s = bad_tensor(c, b, strcmp(a->name, b->name) ? what : "is listed twice");
     }
     free(order);
     return s;

@@ -218,8 +218,24 @@ static void check_mtp(struct binder *b)
         snprintf(name, sizeof name, "blk.%d.nextn.eh_proj.weight", i);
         const bool has = ds_gguf_find(b->g, name) != NULL, mtp = i >= hp->n_layer;
         if (b->st || has == mtp) continue;
-        b->st = ds_fail(b->e, DS_EFORMAT, "%s: tensor '%s' is %s, expected it only in the %d block%s that nextn_predict_layers names (from block %d on)",
-                        ds_gguf_path(b->g), name, has ? "present" : "missing", hp->n_mtp, hp->n_mtp == 1 ? "" : "s", hp->n_layer);
+        if (has)
+            b->st = ds_fail(b->e, DS_EFORMAT, "%s: tensor '%s' is present, but nextn_predict_layers names %d blocks (from block %d on)", ds_gguf_path(b->g),
+                            name, hp->n_mtp, hp->n_layer);
+        else
+            b->st = ds_fail(b->e, DS_EFORMAT, "%s: tensor '%s' is missing, but nextn_predict_layers promises an MTP block there", ds_gguf_path(b->g), name);
+    }
+}
+
+/* A block count that is too small would run the first layers of a deeper model and call it an answer. */
+static void check_no_more_blocks(struct binder *b)
+{
+    const int blocks = b->m->hp.n_layer + b->m->hp.n_mtp;
+    for (size_t i = 0; i < ds_gguf_n_tensors(b->g) && !b->st; i++) {
+        const char *name = ds_gguf_tensor(b->g, i)->name;
+        int block;
+        if (sscanf(name, "blk.%9d.", &block) != 1 || block < blocks) continue;
+        b->st = ds_fail(b->e, DS_EFORMAT, "%s: tensor '%s' belongs to block %d, but key '%s.block_count' is %d", ds_gguf_path(b->g), name, block,
+                        b->m->hp.arch, blocks);
     }
 }
 
@@ -251,6 +267,7 @@ ds_status ds_model_bind(struct ds_model *m, const struct ds_gguf *g, struct ds_b
     if (!b.st && !(m->layers = calloc((size_t)m->hp.n_layer, sizeof *m->layers)))
         b.st = ds_fail(b.e, DS_ENOMEM, "the system refused memory for %d layers", m->hp.n_layer);
     if (!b.st) {
+        check_no_more_blocks(&b);
         check_mtp(&b);
         bind_ends(&b);
         for (int i = 0; i < m->hp.n_layer && !b.st; i++) bind_layer(&b, i);

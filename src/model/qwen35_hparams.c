@@ -59,22 +59,34 @@ static ds_status read_arch(struct ds_hparams *hp, const struct ds_gguf *g, struc
             hp->arch = known[i];
             return DS_OK;
         }
-    int n = a.n > 40 ? 40 : (int)a.n;
+    char shown[DS_SHOW];
     if (a.n == 4 && !memcmp(a.p, "clip", 4))
         return ds_fail(e, DS_EUNSUP, "%s: this is a vision tower (architecture 'clip'), expected the text model's own file", ds_gguf_path(g));
-    return ds_fail(e, DS_EUNSUP, "%s: key 'general.architecture' is '%.*s', expected qwen35 or qwen35moe", ds_gguf_path(g), n, a.p);
+    return ds_fail(e, DS_EUNSUP, "%s: key 'general.architecture' is '%s', expected qwen35 or qwen35moe", ds_gguf_path(g),
+                   ds_str_show(shown, a));
 }
 
 static ds_status refuse_variants(const struct reader *r)
 {
-    char key[96];
+    char key[96], shown[DS_SHOW];
     struct ds_str s;
     const char *path = ds_gguf_path(r->g);
     if (ds_gguf_has(r->g, key_of(r, "ssm.v_grouped", key)) || ds_gguf_has(r->g, key_of(r, "gdn_v_grouped", key)))
         return ds_fail(r->e, DS_EUNSUP, "%s: key '%s' says that value heads are in grouped order, expected the converter's tiled order", path, key);
     if (ds_gguf_has(r->g, key_of(r, "rope.scaling.type", key)) && !ds_gguf_str(r->g, key, &s, NULL) && !(s.n == 4 && !memcmp(s.p, "none", 4)))
-        return ds_fail(r->e, DS_EUNSUP, "%s: key '%s' is '%.*s', expected no RoPE scaling", path, key, (int)(s.n > 32 ? 32 : s.n), s.p);
+        return ds_fail(r->e, DS_EUNSUP, "%s: key '%s' is '%s', expected no RoPE scaling", path, key, ds_str_show(shown, s));
     return DS_OK;
+}
+
+/* --- arrays --- */
+
+static bool integers(const struct ds_arr *a) { return a->t != DS_KV_STR && a->t != DS_KV_F32 && a->t != DS_KV_F64; }
+static const char *of_kind(const struct ds_arr *a) { return integers(a) ? "" : " that are no integers"; }
+
+/* One integer per block: of those that run, or with the MTP blocks. */
+static bool per_block(const struct ds_hparams *hp, const struct ds_arr *a)
+{
+    return integers(a) && (a->n == (uint64_t)hp->n_layer || a->n == (uint64_t)(hp->n_layer + hp->n_mtp));
 }
 
 /* --- layers --- */
@@ -101,9 +113,9 @@ static ds_status read_layer_kinds(struct ds_hparams *hp, const struct reader *r)
     struct ds_arr a;
     ds_status st = ds_gguf_arr(r->g, key, &a, r->e);
     if (st) return st;
-    if (a.t == DS_KV_STR || a.t == DS_KV_F32 || a.t == DS_KV_F64 || a.n < (uint64_t)hp->n_layer)
-        return ds_fail(r->e, DS_EFORMAT, "%s: key '%s' has %llu elements, expected a flag for each of %d blocks", ds_gguf_path(r->g), key,
-                       (unsigned long long)a.n, hp->n_layer);
+    if (!per_block(hp, &a))
+        return ds_fail(r->e, DS_EFORMAT, "%s: key '%s' has %llu elements%s, expected a flag for each of %d blocks", ds_gguf_path(r->g), key,
+                       (unsigned long long)a.n, of_kind(&a), hp->n_layer + hp->n_mtp);
     for (int i = 0; i < hp->n_layer; i++) hp->attn[i] = ds_arr_int(&a, (uint64_t)i) == 0;
     return DS_OK;
 }
@@ -116,9 +128,9 @@ static ds_status get_heads(const struct ds_hparams *hp, const struct reader *r, 
     char key[96];
     struct ds_arr a;
     if (ds_gguf_arr(r->g, key_of(r, name, key), &a, NULL)) return get_int(r, name, 1, 4096, v);
-    if (a.t == DS_KV_STR || a.t == DS_KV_F32 || a.t == DS_KV_F64 || a.n < (uint64_t)hp->n_layer)
-        return ds_fail(r->e, DS_EFORMAT, "%s: key '%s' has %llu elements, expected an integer for each of %d blocks", ds_gguf_path(r->g), key,
-                       (unsigned long long)a.n, hp->n_layer);
+    if (!per_block(hp, &a))
+        return ds_fail(r->e, DS_EFORMAT, "%s: key '%s' has %llu elements%s, expected an integer for each of %d blocks", ds_gguf_path(r->g), key,
+                       (unsigned long long)a.n, of_kind(&a), hp->n_layer + hp->n_mtp);
     int64_t all = 0;
     for (int i = 0; i < hp->n_layer; i++) {
         int64_t x = ds_arr_int(&a, (uint64_t)i);
@@ -137,11 +149,11 @@ static ds_status check_sections(const struct ds_hparams *hp, const struct reader
 {
     char key[96];
     struct ds_arr a;
-    if (!ds_gguf_has(r->g, key_of(r, "rope.dimension_sections", key))) return DS_OK;
-    ds_status st = ds_gguf_arr(r->g, key, &a, r->e);
+    ds_status st = ds_gguf_arr(r->g, key_of(r, "rope.dimension_sections", key), &a, r->e);
     if (st) return st;
-    if (a.t == DS_KV_STR || a.t == DS_KV_F32 || a.t == DS_KV_F64 || (a.n != 3 && a.n != 4))
-        return ds_fail(r->e, DS_EFORMAT, "%s: key '%s' has %llu elements, expected 3 or 4 integers", ds_gguf_path(r->g), key, (unsigned long long)a.n);
+    if (!integers(&a) || (a.n != 3 && a.n != 4))
+        return ds_fail(r->e, DS_EFORMAT, "%s: key '%s' has %llu elements%s, expected 3 or 4 integers", ds_gguf_path(r->g), key,
+                       (unsigned long long)a.n, of_kind(&a));
     int64_t sum = 0;
     for (uint64_t i = 0; i < a.n; i++) {
         int64_t x = ds_arr_int(&a, i);
