@@ -85,7 +85,8 @@ for program in "$@"; do
 done
 
 if [ -n "$only" ] && [ $matched = 0 ]; then
-    echo "no test is called '$only'; close to it: $(grep -iF -e "$only" "$tmp/all" 2>/dev/null | head -8 | tr '\n' ' ')" >&2
+    near=$(grep -iF -e "$only" "$tmp/all" 2>/dev/null | head -8 | paste -sd ' ' -)
+    echo "no test is called '$only'${near:+; close to it: $near}" >&2
     failed=$((failed + 1))
 fi
 [ -z "$DS_TALLY" ] || echo "$passed $failed" >>"$DS_TALLY"

@@ -4,6 +4,8 @@
 #include "common/record.h"
 #include "common/tool.h"
 
+#include "base/os.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -28,6 +30,7 @@ static void help(FILE *f)
 int main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : NULL;
+    ds_std_hold();
     if (!name) {
         help(stderr);
         return DS_EXIT_USAGE;

@@ -2,6 +2,8 @@
 #include "common/bench.h"
 #include "common/tool.h"
 
+#include "base/os.h"
+
 int main(int argc, char **argv)
 {
     struct ds_bench_spec s = { .prog = "modelbench", .prefill = { { 256, 512, 1024 }, 3 }, .reps = 5, .decode_reps = 1 };
@@ -9,7 +11,7 @@ int main(int argc, char **argv)
     bool lean = true, metal = false;
     int decode_steps = 0, decode_reps = 0;
     const struct ds_opt opts[] = {
-        { "-gguf", NULL, DS_OPT_TEXT, &o->model, "MODEL", 0, 0, "GGUF file (default: the model that ships in models/)" },
+        { "-gguf", NULL, DS_OPT_PATH, &o->model, "MODEL", 0, 0, "GGUF file (default: the model that ships in models/)" },
         { "-prefill-sizes", NULL, DS_OPT_INTS, &s.prefill, "P,P,...", 1, 1 << 20, "prompt lengths (default: 256,512,1024)" },
         { "-lean", NULL, DS_OPT_FLAG, &lean, NULL, 0, 0, "weights stay in the file's own types: the default, and the only way here" },
         { "-threads", NULL, DS_OPT_INT, &o->threads, "N", 1, 1024, "CPU threads (default: the usable ones)" },
@@ -29,6 +31,7 @@ int main(int argc, char **argv)
         .opts = opts, .n_opts = sizeof opts / sizeof *opts,
         .common = &s.common, .groups = DS_GROUP_PROF,
     };
+    ds_std_hold();
     int rc = ds_cli_parse(&cli, argc, argv);
     if (rc != DS_CLI_GO) return ds_tool_finish(s.prog, rc);
     if (!lean) return ds_cli_usage(s.prog, "-lean=false: weights are never widened here, so there is no other way to run");

@@ -63,11 +63,13 @@ static const struct { unsigned bit; const char *name; } features[] = {
     { DS_CPU_NEON, "NEON" }, { DS_CPU_DOTPROD, "the dot-product instructions" }, { DS_CPU_I8MM, "the int8 matrix instructions" },
 };
 
-static const char *first_feature(unsigned mask)
+/* The highest feature in mask: where a level is lacking, the one that gives it its name. */
+static const char *last_feature(unsigned mask)
 {
+    const char *name = "nothing";
     for (size_t i = 0; i < sizeof features / sizeof *features; i++)
-        if (mask & features[i].bit) return features[i].name;
-    return "nothing";
+        if (mask & features[i].bit) name = features[i].name;
+    return name;
 }
 
 int ds_cpu_levels(const char *names[], int max)
@@ -101,7 +103,7 @@ ds_status ds_cpu_mask(const char *name, unsigned *mask, struct ds_err *e)
         if (strcmp(name, levels[i].name)) continue;
         unsigned lacks = levels[i].need & ~has;
         if (lacks)
-            return ds_fail(e, DS_EUNSUP, "instruction set '%s': this machine lacks %s; it has %s", name, first_feature(lacks),
+            return ds_fail(e, DS_EUNSUP, "instruction set '%s': this machine lacks %s; it has %s", name, last_feature(lacks),
                            here);
         *mask = has & (levels[i].need | levels[i].allow);
         return DS_OK;

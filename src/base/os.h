@@ -85,6 +85,8 @@ void ds_cpu_yield(void);                         /* lets another thread have thi
 /* --- terminal and signals --- */
 
 bool ds_is_terminal(int fd);                     /* 0, 1, 2 */
+/* For the start of a program: no file opened later takes the place of a standard one that is closed; writing to that one still fails. */
+void ds_std_hold(void);
 int ds_terminal_width(int fd);                   /* columns, 80 when unknown */
 void ds_on_interrupt(_Atomic int *flag); /* SIGINT, SIGTERM set *flag to the signal's number; a second one ends the process */
 

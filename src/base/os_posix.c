@@ -565,6 +565,12 @@ bool ds_is_terminal(int fd)
     return isatty(fd) == 1;
 }
 
+void ds_std_hold(void)
+{
+    for (int fd = 0; fd < 3; fd++)      /* the lowest free number is what open gives; with the wrong direction, use fails */
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", fd ? O_RDONLY : O_WRONLY) < 0) return;
+}
+
 int ds_terminal_width(int fd)
 {
     struct winsize w;

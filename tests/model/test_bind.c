@@ -148,7 +148,8 @@ static void every_shape_key_is_needed(void)
     static const char *const keys[] = {
         "general.architecture", "qwen35.block_count", "qwen35.context_length", "qwen35.embedding_length", "qwen35.feed_forward_length",
         "qwen35.attention.head_count", "qwen35.attention.head_count_kv", "qwen35.attention.key_length", "qwen35.attention.value_length",
-        "qwen35.attention.layer_norm_rms_epsilon", "qwen35.rope.freq_base", "qwen35.rope.dimension_count", "qwen35.rope.dimension_sections", "qwen35.ssm.conv_kernel",
+        "qwen35.attention.layer_norm_rms_epsilon", "qwen35.rope.freq_base", "qwen35.rope.dimension_count", "qwen35.rope.dimension_sections",
+        "qwen35.ssm.conv_kernel",
         "qwen35.ssm.state_size", "qwen35.ssm.group_count", "qwen35.ssm.time_step_rank", "qwen35.ssm.inner_size",
     };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) refused(&(struct edit){ .drop_key = keys[i] }, keys[i], "");
@@ -201,7 +202,9 @@ static void keys_are_checked_against_tensor_shapes(void)
         { "qwen35.embedding_length", 64, "token_embd.weight" }, { "qwen35.feed_forward_length", 128, "ffn_gate" },
         { "qwen35.attention.head_count", 8, "attn_q.weight" }, { "qwen35.attention.head_count_kv", 1, "attn_k.weight" },
         { "qwen35.ssm.state_size", 16, "attn_qkv" }, { "qwen35.ssm.conv_kernel", 3, "ssm_conv1d" },
-        { "qwen35.ssm.inner_size", 64, "attn_qkv" }, { "qwen35.block_count", 5, "blk.4." }, { "qwen35.block_count", 3, "blk.3." }, { "qwen35.block_count", 1, "block_count' is 1" }, { "qwen35.full_attention_interval", 2, "block 1" },
+        { "qwen35.ssm.inner_size", 64, "attn_qkv" }, { "qwen35.block_count", 5, "blk.4." },
+        { "qwen35.block_count", 3, "blk.3." }, { "qwen35.block_count", 1, "block_count' is 1" },
+        { "qwen35.full_attention_interval", 2, "block 1" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         refused(&(struct edit){ .u32_key = cases[i].key, .u32 = cases[i].v }, cases[i].tensor, "");

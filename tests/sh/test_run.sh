@@ -104,7 +104,16 @@ run_refuses() {
     refused 2 "-p and -f exclude each other" -p a -f b
     refused 2 "TIMING ONLY" -p a --skip gdn
     refused 2 "--stop ''" -p a --stop ''
-    refused 2 "--temp 'x'" -p a --temp x
+    for number in x 0x1 ' 0.5' '0.5 ' nan inf -inf 1e999 '' . 1e 1,5 0.5f; do
+        refused 2 "--temp '$number'" -p a --temp "$number"
+        refused 2 "--top-p '$number'" -p a "--top-p=$number"
+        refused 2 "--threads '$number'" -p a --threads "$number"
+        refused 2 "--seed '$number'" -p a --seed "$number"
+    done
+    for number in .5 5e-1 +0.5 0.5 0; do run -p "$alice" -n 1 --temp "$number" --seed 1 >"$TMP/out"; done
+    refused 2 "-f ''" -f ''
+    refused 2 "-m ''" -m '' -p a
+    refused 2 "--session ''" --session '' -p a
     refused 2 "--json and --echo need a prompt" --chat --json
     refused 2 "--system and --thinking need --chat" -p a --thinking on
     refused 1 "the prompt is empty" -p ''

@@ -44,6 +44,7 @@ tokenize_round_trip() {
     [ ! -s "$TMP/out" ]
     [ "$(tok --decode ' 895, 377,
         220 ')" = "It's " ]
+    [ "$(tok --decode '895 , 377,220')" = "It's " ]
 }
 
 tokenize_refuses() {
@@ -53,6 +54,9 @@ tokenize_refuses() {
     refused 2 "'-1' is no id" --decode=-1
     refused 2 "'1x' is no id" --decode 1x
     refused 2 "'99999999999999999999' is no id" --decode 99999999999999999999
+    for list in '1,,2' '1,' ',1' ',' '1, ,2' '1,2,' '0x1' '+1' '1 ,, 2' '1;2'; do refused 2 "is no id" --decode "$list"; done
+    refused 2 "-f ''" -f ''
+    refused 2 "-m ''" -m '' -p a
     refused 2 "unknown option '--nonsense'" --nonsense
     refused 1 "$TMP/none: cannot be read: No such file or directory" -f "$TMP/none"
     refused 1 "$TMP: cannot be read: Is a directory" -f "$TMP"

@@ -28,6 +28,8 @@ bad_usage_is_one_sentence() {
     refuses 2 "--prefill '0'" "$ds" bench --prefill 0
     refuses 2 "--prefill '256,'" "$ds" bench --prefill 256,
     refuses 2 "--prefill '256,x'" "$ds" bench --prefill 256,x
+    for list in 8,,9 8, ,8 , ' 8' '8 ' '8, 9' 0x8 1e1 nan; do refuses 2 "--prefill '$list'" "$ds" bench --prefill "$list"; done
+    for list in gdn,,attn gdn, ,gdn ''; do refuses 2 "--skip '$list'" "$ds" bench --skip "$list"; done
     refuses 2 "--prefill '99999999999999999999'" "$ds" bench --prefill 99999999999999999999
     refuses 2 "--reps '-1'" "$ds" bench --reps -1
     refuses 2 "--reps '1.5'" "$ds" bench --reps=1.5
@@ -48,6 +50,15 @@ bad_usage_is_one_sentence() {
     refuses 2 "--like 'gpt'" "$ds" bench --like gpt
     refuses 2 "--layers '0'" "$ds" bench --like qwen3.5-0.8b --layers 0
     refuses 2 "two models" "$ds" info -m "$mini" "$mini"
+    refuses 2 "-m ''" "$ds" info -m ''
+    refuses 2 "argument 1 is empty" "$ds" info ''
+    refuses 2 "-m ''" "$ds" bench --model=
+    refuses 2 "-gguf ''" "$mb" -gguf ''
+    refuses 2 "--oracle ''" "$ds" check -m "$mini" --oracle ''
+    refuses 2 "-o ''" "$ds" synth --like qwen3.5-0.8b -o ''
+    refuses 2 "--out ''" "$ds" ladder -m "$mini" --out ''
+    refuses 2 "--before ''" "$ds" ladder -m "$mini" --before ''
+    refuses 2 "argument 2 is empty" "$ds" ladder --merge a.json ''
     refuses 2 "-o is missing" "$ds" synth --like qwen3.5-0.8b
     refuses 2 "--like is missing" "$ds" synth -o "$TMP/x"
     refuses 2 "-prefill-sizes 'a'" "$mb" -prefill-sizes a
@@ -63,12 +74,49 @@ failures_are_one_sentence() {
     printf 'no model' >"$TMP/text"
     refuses 1 "$TMP/text" "$ds" info "$TMP/text"
     refuses 1 "$TMP/text" "$ds" check -m "$mini" --oracle "$TMP/text"
-    if [ -c /dev/full ]; then
-        got=0
-        "$ds" info "$mini" >/dev/full 2>"$TMP/err" || got=$?
-        [ $got = 1 ] || fail "a full disk was not noticed: exit code $got"
-        grep -q 'could not be written' "$TMP/err"
-    fi
+}
+
+# says_once WHERE COMMAND...: stdout cannot take what COMMAND writes, and that is said once.
+says_once() {
+    where=$1 got=0
+    shift
+    case $where in
+        full) "$@" >/dev/full 2>"$TMP/err" </dev/null || got=$? ;;
+        closed) "$@" >&- 2>"$TMP/err" </dev/null || got=$? ;;
+    esac
+    [ $got = 1 ] || fail "$where stdout: $*: exit code $got"
+    [ "$(grep -c 'standard output: the output could not be written' "$TMP/err")" = 1 ] && [ "$(wc -l <"$TMP/err")" = 1 ] ||
+        fail "$where stdout: $*: $(cat "$TMP/err")"
+}
+
+lost_output_is_said_once() {
+    measured=$TMP/lost
+    expect 0 "$ds" ladder -m "$mini" --prefill 16 --reps 1 --json
+    cp "$TMP/out" "$measured"
+    for where in closed full; do
+        [ $where = closed ] || [ -c /dev/full ] || continue
+        says_once $where "$ds" --help
+        says_once $where "$ds" --version
+        says_once $where "$ds" info --help
+        says_once $where "$mb" --help
+        says_once $where "$ds" info "$mini"
+        says_once $where "$ds" info "$mini" --json
+        says_once $where "$ds" run -m "$mini" -p x -n 2
+        says_once $where "$ds" run -m "$mini" -p x -n 0 --echo
+        says_once $where "$ds" run -m "$mini" -p x -n 2 --json
+        says_once $where "$ds" tokenize -m "$mini" -p x
+        says_once $where "$ds" tokenize -m "$mini" --decode 40,41
+        says_once $where "$ds" bench -m "$mini" --prefill 16 --reps 1
+        says_once $where "$ds" bench -m "$mini" --prefill 16 --reps 1 --json
+        says_once $where "$mb" -gguf "$mini" -prefill-sizes 16 -reps 1
+        says_once $where "$ds" ladder --merge "$measured"
+        says_once $where "$ds" ladder --merge "$measured" --json
+        says_once $where "$ds" check -m "$mini" --oracle tests/fixtures/mini-dense.oracle.gguf
+        says_once $where "$ds" check -m "$mini" --oracle tests/fixtures/mini-dense.oracle.gguf --json
+    done
+    # Nothing to say is nothing to lose.
+    "$ds" run -m "$mini" -p x -n 0 >&- 2>"$TMP/err" </dev/null
+    [ ! -s "$TMP/err" ] || fail "$(cat "$TMP/err")"
 }
 
 default_model_is_found() {
@@ -329,6 +377,6 @@ END
     [ "$(wc -l <"$TMP/err")" = 1 ] || fail "stderr: $(cat "$TMP/err")"
 }
 
-run_cases "help_of_every_tool bad_usage_is_one_sentence failures_are_one_sentence default_model_is_found info_adds_up
+run_cases "help_of_every_tool bad_usage_is_one_sentence failures_are_one_sentence lost_output_is_said_once default_model_is_found info_adds_up
     bench_json_fields rates_start_at_256 cold_runs_have_no_warm_up profile_lines profile_table skips_are_marked skips_are_no_answer
     modelbench_flags check_reports synth_writes_models bar_and_interrupt" "$@"

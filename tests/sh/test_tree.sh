@@ -109,7 +109,9 @@ END
     if DS_TALLY= sh tests/run.sh "$TMP/t.sh" >"$TMP/said"; then fail "a crash passed"; fi
     [ "$(tail -1 "$TMP/said")" = "1 passed, 2 failed" ] || fail "counted: $(tail -1 "$TMP/said")"
     if DS_TALLY= sh tests/run.sh -n nothing_like_it "$TMP/t.sh" >"$TMP/said" 2>&1; then fail "an unknown name passed"; fi
-    grep -q "no test is called 'nothing_like_it'" "$TMP/said"
+    [ "$(head -1 "$TMP/said")" = "no test is called 'nothing_like_it'" ]
+    if DS_TALLY= sh tests/run.sh -n goo "$TMP/t.sh" >"$TMP/said" 2>&1; then fail "a part of a name passed"; fi
+    [ "$(head -1 "$TMP/said")" = "no test is called 'goo'; close to it: good" ]
     echo '[ "$*" = --list ] && { echo good; exit 0; }; echo "ok good"; exit 3' >"$TMP/t.sh"
     if DS_TALLY= sh tests/run.sh "$TMP/t.sh" >"$TMP/said"; then fail "an exit code of 3 passed"; fi
     echo '[ "$*" = --list ] && { echo slow; exit 0; }; sleep 30' >"$TMP/t.sh"

@@ -88,7 +88,7 @@ int ds_cmd_check(int argc, char **argv)
     const char *oracle = NULL;
     bool json = false;
     const struct ds_opt opts[] = {
-        { "--oracle", NULL, DS_OPT_TEXT, &oracle, "FILE", 0, 0, "reference vectors (default: compare with the plain CPU path)" },
+        { "--oracle", NULL, DS_OPT_PATH, &oracle, "FILE", 0, 0, "reference vectors (default: compare with the plain CPU path)" },
         { "--json", NULL, DS_OPT_FLAG, &json, NULL, 0, 0, "JSON on stdout, nothing else" },
     };
     struct ds_cli cli = {

@@ -151,8 +151,8 @@ int ds_cmd_ladder(int argc, char **argv)
     const struct ds_opt opts[] = {
         { "--prefill", NULL, DS_OPT_INTS, &a.spec.prefill, "P,P,...", 1, 1 << 20, "prompt lengths (default: 256,512,1024)" },
         { "--reps", NULL, DS_OPT_INT, &a.spec.reps, "R", 1, 1000, "repetitions; cells are medians (default: 3)" },
-        { "--out", NULL, DS_OPT_TEXT, &a.out, "DIR", 0, 0, "also write ladder.md, ladder.json and ladder.svg there" },
-        { "--before", NULL, DS_OPT_TEXT, &a.before, "FILE", 0, 0, "an earlier ladder.json of this machine, set beside" },
+        { "--out", NULL, DS_OPT_PATH, &a.out, "DIR", 0, 0, "also write ladder.md, ladder.json and ladder.svg there" },
+        { "--before", NULL, DS_OPT_PATH, &a.before, "FILE", 0, 0, "an earlier ladder.json of this machine, set beside" },
         { "--merge", NULL, DS_OPT_FLAG, &a.merge, NULL, 0, 0, "measure nothing: put the records of FILES together" },
         { "--machine", NULL, DS_OPT_TEXT, &a.machine, "NAME", 0, 0, "with --merge: an empty ladder for a machine still to be measured" },
         { "--json", NULL, DS_OPT_FLAG, &a.json, NULL, 0, 0, "JSON on stdout, nothing else" },

@@ -80,7 +80,7 @@ static ds_status chat_ids(const struct run *r, const char *words, bool first, st
     return ds_chat_tokenize(r->gen.g, m + skip, 2 - skip, r->thinking, ids, e);
 }
 
-static void print_json(const struct run *r, size_t n_prompt, uint64_t seed)
+static ds_status print_json(const struct run *r, size_t n_prompt, uint64_t seed, struct ds_err *e)
 {
     struct ds_bytes b;
     struct ds_json_out j;
@@ -100,8 +100,9 @@ static void print_json(const struct run *r, size_t n_prompt, uint64_t seed)
     ds_jm_int(&j, "seed", (int64_t)seed);
     ds_jo_obj_end(&j);
     ds_bytes_puts(&b, "\n");
-    fwrite(b.p, 1, b.n, stdout);
+    ds_status st = ds_tool_write(&b, NULL, e);
     ds_bytes_free(&b);
+    return st;
 }
 
 /* On a terminal the shell's prompt begins on a line of its own. */
@@ -167,13 +168,13 @@ static ds_status one_prompt(struct run *r, int *rc, struct ds_err *e)
     if (!st) st = r->q->chat ? turn_ids(r, p, !r->resumed, &ids, e) : ds_tokenize(r->gen.g, p, text.n, r->q->special, &ids, e);
     if (!st && !ids.n && !ds_session_logits(r->gen.s)) st = ds_fail(e, DS_EFORMAT, "the prompt is empty, expected at least one token");
     if (!st) {
-        if (r->q->echo && r->gen.print) fwrite(p, 1, text.n, stdout);
-        st = ds_generate(&r->gen, ids.p, ids.n, e);
+        if (r->q->echo && r->gen.print) st = ds_tool_print(p, text.n, e);
+        if (!st) st = ds_generate(&r->gen, ids.p, ids.n, e);
         r->cut_short = r->gen.finish == DS_FINISH_INTERRUPTED && !r->gen.ids.n;
         end_line(r);
     }
+    if (!st && r->q->json) st = print_json(r, ids.n, r->q->sampling.seed, e);
     if (!st) {
-        if (r->q->json) print_json(r, ids.n, r->q->sampling.seed);
         *rc = finish_code(r);
         if (*rc == DS_EXIT_OK) st = print_table(r, e);
     }
@@ -210,8 +211,7 @@ static ds_status conversation(struct run *r, int *rc, struct ds_err *e)
         st = one_turn(r, line.p, first, e);
         first = false;
         if (st) break;
-        putchar('\n');
-        fflush(stdout);
+        if ((st = ds_tool_print("\n", 1, e))) break;
         if (r->gen.finish != DS_FINISH_INTERRUPTED) *rc = finish_code(r);
         else if (terminal) ds_tool_interrupted = 0;      /* the answer is stopped, the conversation goes on */
         else *rc = DS_EXIT_INTERRUPTED;
@@ -302,7 +302,7 @@ int ds_cmd_run(int argc, char **argv)
     struct ds_sampling *s = &q.sampling;
     const struct ds_opt opts[] = {
         { "-p", "--prompt", DS_OPT_TEXT, &q.text, "TEXT", 0, 0, "text to continue" },
-        { "-f", "--file", DS_OPT_TEXT, &q.file, "FILE", 0, 0, "file to continue, byte for byte; - is standard input" },
+        { "-f", "--file", DS_OPT_PATH, &q.file, "FILE", 0, 0, "file to continue, byte for byte; - is standard input" },
         { "-n", "--tokens", DS_OPT_INT, &q.max_new, "N", -1, 1 << 30,
           "new tokens; -1: until the model ends (default: 128, in a chat -1)" },
         { "--echo", NULL, DS_OPT_FLAG, &q.echo, NULL, 0, 0, "print the prompt too" },
@@ -322,7 +322,7 @@ int ds_cmd_run(int argc, char **argv)
         { "--presence-penalty", NULL, DS_OPT_FLOAT, &s->presence_penalty, "R", -100, 100,
           "taken from logits of tokens seen before (0: off)" },
         { "--seed", NULL, DS_OPT_SEED, &s->seed, "S", 0, 0, "seed of the picks (default: from the clock)" },
-        { "--session", NULL, DS_OPT_TEXT, &q.session, "FILE", 0, 0,
+        { "--session", NULL, DS_OPT_PATH, &q.session, "FILE", 0, 0,
           "go on from the session saved there, if it exists, and save it at the end; the text is added to it" },
         { "--json", NULL, DS_OPT_FLAG, &q.json, NULL, 0, 0, "ids, text and times as JSON on stdout, nothing else" },
     };

@@ -15,7 +15,7 @@ int ds_cmd_synth(int argc, char **argv)
     const char *path = NULL;
     bool force = false;
     const struct ds_opt opts[] = {
-        { "-o", "--output", DS_OPT_TEXT, &path, "FILE", 0, 0, "file to write" },
+        { "-o", "--output", DS_OPT_PATH, &path, "FILE", 0, 0, "file to write" },
         { "--force", NULL, DS_OPT_FLAG, &force, NULL, 0, 0, "overwrite FILE when it exists" },
     };
     struct ds_cli cli = {

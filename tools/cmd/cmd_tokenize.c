@@ -19,22 +19,26 @@ struct request {
     bool special, json;
 };
 
-/* "1,2 3" -> ids. */
+static const char *skip_blanks(const char *s) { return s + strspn(s, " \t\r\n"); }
+
+/* "1,2 3" -> ids: blanks, one comma, or both lie between two of them. */
 static ds_status parse_ids(const ds_engine *g, const char *s, struct ds_ids *out, struct ds_err *e)
 {
     int n_vocab = ds_engine_info(g)->n_vocab;
     *out = (struct ds_ids){ malloc((strlen(s) / 2 + 1) * sizeof *out->p), 0 };
     if (!out->p) return ds_fail(e, DS_ENOMEM, "no memory for the ids");
-    for (s += strspn(s, ", \t\r\n"); *s; s += strspn(s, ", \t\r\n")) {
+    for (bool more = *(s = skip_blanks(s)); more;) {
         char *end;
         size_t len = strcspn(s, ", \t\r\n");
         errno = 0;
         long id = strtol(s, &end, 10);
-        if (end != s + len || errno || id < 0 || id >= n_vocab)
+        if (!len || *s < '0' || *s > '9' || end != s + len || errno || id >= n_vocab)
             return ds_fail(e, DS_EARG, "--decode: '%.*s' is no id, expected a whole number below %d", len < 40 ? (int)len : 40, s,
                            n_vocab);
         out->p[out->n++] = (int32_t)id;
-        s = end;
+        s = skip_blanks(end);
+        more = *s;
+        if (*s == ',') s = skip_blanks(s + 1);
     }
     return DS_OK;
 }
@@ -116,7 +120,7 @@ int ds_cmd_tokenize(int argc, char **argv)
     struct ds_common common = { 0 };
     const struct ds_opt opts[] = {
         { "-p", "--prompt", DS_OPT_TEXT, &q.text, "TEXT", 0, 0, "text to tokenize" },
-        { "-f", "--file", DS_OPT_TEXT, &q.file, "FILE", 0, 0, "file to tokenize, byte for byte; - is standard input" },
+        { "-f", "--file", DS_OPT_PATH, &q.file, "FILE", 0, 0, "file to tokenize, byte for byte; - is standard input" },
         { "--special", NULL, DS_OPT_FLAG, &q.special, NULL, 0, 0, "text of special tokens becomes their ids" },
         { "--decode", NULL, DS_OPT_TEXT, &q.decode, "IDS", 0, 0, "ids to text: numbers with commas or spaces between" },
         { "--json", NULL, DS_OPT_FLAG, &q.json, NULL, 0, 0, "ids and pieces as JSON on stdout, nothing else" },

@@ -84,10 +84,8 @@ static ds_status show(struct answer *a, struct ds_err *e)
     size_t n = t->n - a->shown;
     if (t->failed || a->stops.held.failed) return ds_fail(e, DS_ENOMEM, "the answer passes %zu bytes", t->max);
     if (!a->r->print || !n) return DS_OK;
-    if (fwrite(t->p + a->shown, 1, n, stdout) != n || fflush(stdout))
-        return ds_fail(e, DS_EIO, "standard output: the answer could not be written");
     a->shown = t->n;
-    return DS_OK;
+    return ds_tool_print(t->p + t->n - n, n, e);
 }
 
 /* Text of one id, through the stop strings, to the user. *stop: one of them is complete. */

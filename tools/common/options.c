@@ -50,12 +50,31 @@ static int bad_number(const struct value *v, double min, double max)
     return ds_cli_usage(v->prog, "%s '%s': expected a number from %.15g to %.15g", v->name, v->text, min, max);
 }
 
+/* The C library's readers take more than these options do: blanks in front, base 16, "nan" and "inf". */
+static const char *skip_digits(const char *s) { return s + strspn(s, "0123456789"); }
+static const char *skip_sign(const char *s) { return s + (*s == '-' || *s == '+'); }
+
+/* Behind the decimal number at s ("12", "1.5", ".5", "2e-3"); NULL when there is none. */
+static const char *skip_decimal(const char *s)
+{
+    const char *first = skip_sign(s), *end = skip_digits(first);
+    bool digits = end != first;
+    if (*end == '.') {
+        digits |= end[1] >= '0' && end[1] <= '9';
+        end = skip_digits(end + 1);
+    }
+    if (!digits) return NULL;
+    if (*end != 'e' && *end != 'E') return end;
+    const char *exponent = skip_sign(end + 1), *after = skip_digits(exponent);
+    return after != exponent ? after : end;
+}
+
 static bool whole_number(const char *s, long long *out)
 {
-    char *end;
+    const char *first = skip_sign(s);
     errno = 0;
-    *out = strtoll(s, &end, 10);
-    return end != s && !*end && !errno && *s != ' ' && *s != '\t' && *s != '\n';
+    *out = strtoll(s, NULL, 10);
+    return skip_digits(first) != first && !*skip_digits(first) && !errno;
 }
 
 static int parse_int(const struct ds_opt *o, const struct value *v, long long *x)
@@ -66,19 +85,19 @@ static int parse_int(const struct ds_opt *o, const struct value *v, long long *x
 
 static int parse_float(const struct ds_opt *o, const struct value *v)
 {
-    char *end;
-    double x = strtod(v->text, &end);
-    if (end == v->text || *end || !isfinite(x) || x < o->min || x > o->max) return bad_number(v, o->min, o->max);
+    const char *end = skip_decimal(v->text);
+    double x = end && !*end ? strtod(v->text, NULL) : NAN;
+    if (!isfinite(x) || x < o->min || x > o->max) return bad_number(v, o->min, o->max);
     *(float *)o->dst = (float)x;
     return DS_CLI_GO;
 }
 
 static int parse_seed(const struct ds_opt *o, const struct value *v)
 {
-    char *end;
+    const char *end = skip_digits(v->text);
     errno = 0;
-    unsigned long long x = strtoull(v->text, &end, 10);
-    if (v->text[0] < '0' || v->text[0] > '9' || *end || errno)
+    unsigned long long x = strtoull(v->text, NULL, 10);
+    if (end == v->text || *end || errno)
         return ds_cli_usage(v->prog, "%s '%s': expected a whole number from 0 to 2^64-1", v->name, v->text);
     *(uint64_t *)o->dst = x;
     return DS_CLI_GO;
@@ -88,8 +107,10 @@ static int parse_seed(const struct ds_opt *o, const struct value *v)
 static int parse_size(const struct ds_opt *o, const struct value *v)
 {
     static const char units[] = "KMGT";
-    char *end;
-    double x = strtod(v->text, &end), scale = 1;
+    const char *end = skip_decimal(v->text), *digits = skip_sign(v->text);
+    bool number = end && digits == v->text && *digits != '.';
+    if (!number) end = v->text + strlen(v->text);
+    double x = number ? strtod(v->text, NULL) : 0, scale = 1;
     const char *u = *end ? strchr(units, *end >= 'a' ? *end - 32 : *end) : NULL;
     if (u) {
         for (long k = u - units; k >= 0; k--) scale *= 1024;
@@ -97,7 +118,7 @@ static int parse_size(const struct ds_opt *o, const struct value *v)
         if (*end == 'i') end++;
         if (*end == 'B') end++;
     }
-    if (end == v->text || *end || v->text[0] < '0' || v->text[0] > '9' || !(x * scale <= 0x1p62))
+    if (!number || *end || !(x * scale <= 0x1p62))
         return ds_cli_usage(v->prog, "%s '%s': expected a size such as 512M or 2G", v->name, v->text);
     *(uint64_t *)o->dst = (uint64_t)(x * scale);
     return DS_CLI_GO;
@@ -113,6 +134,13 @@ static int word_index(const char *list, char sep, const char *s, size_t n)
         list = end ? end + 1 : NULL;
     }
     return -1;
+}
+
+static int parse_path(const struct ds_opt *o, const struct value *v)
+{
+    if (!*v->text) return ds_cli_usage(v->prog, "%s '': expected the name of a file, not an empty one", v->name);
+    *(const char **)o->dst = v->text;
+    return DS_CLI_GO;
 }
 
 static int parse_texts(const struct ds_opt *o, const struct value *v)
@@ -199,6 +227,7 @@ static int set_option(const struct ds_opt *o, const struct value *v)
     case DS_OPT_FLOAT:   return parse_float(o, v);
     case DS_OPT_SIZE:    return parse_size(o, v);
     case DS_OPT_TEXT:    *(const char **)o->dst = v->text; return DS_CLI_GO;
+    case DS_OPT_PATH:    return parse_path(o, v);
     case DS_OPT_TEXTS:   return parse_texts(o, v);
     case DS_OPT_CHOICE:  return parse_choice(o, v);
     case DS_OPT_INTS:    return parse_ints(o, v);
@@ -219,7 +248,7 @@ static int common_table(struct ds_opt *t, const struct ds_cli *c)
     if (!m) return 0;
     struct ds_options *e = &m->engine;
     if (c->groups & DS_GROUP_MODEL)
-        t[n++] = (struct ds_opt){ "-m", "--model", DS_OPT_TEXT, &e->model, "MODEL", 0, 0, "GGUF file (default: " DEFAULT_MODEL ")" };
+        t[n++] = (struct ds_opt){ "-m", "--model", DS_OPT_PATH, &e->model, "MODEL", 0, 0, "GGUF file (default: " DEFAULT_MODEL ")" };
     if (c->groups & DS_GROUP_SYNTH) {
         t[n++] = (struct ds_opt){ "--like", NULL, DS_OPT_TEXT, &e->synth.like, "NAME", 0, 0, "random weights in the geometry of NAME" };
         t[n++] = (struct ds_opt){ "--type", NULL, DS_OPT_TEXT, &e->synth.type, "TYPE", 0, 0, "their storage type (default: q8_0)" };
@@ -384,6 +413,8 @@ int ds_cli_parse(struct ds_cli *c, int argc, char **argv)
     }
     if (c->n_args > c->max_args) return ds_cli_usage(c->prog, "unexpected argument '%s'", c->args[c->max_args]);
     if (c->n_args < c->min_args) return ds_cli_usage(c->prog, "an argument is missing: %s %s", c->prog, c->usage);
+    for (int i = 0; i < c->n_args; i++)
+        if (!*c->args[i]) return ds_cli_usage(c->prog, "argument %d is empty, expected the name of a file", i + 1);
     int rc = environment(c);
     return rc == DS_CLI_GO ? choose_model(c) : rc;
 }

@@ -16,6 +16,7 @@ enum ds_opt_kind {
     DS_OPT_FLOAT,       /* float *, within [min, max], finite */
     DS_OPT_SIZE,        /* uint64_t *, bytes with an optional K, M, G or T (binary) */
     DS_OPT_TEXT,        /* const char **, not copied */
+    DS_OPT_PATH,        /* const char **, not copied, not empty */
     DS_OPT_TEXTS,       /* struct ds_texts *, one more each time, not copied */
     DS_OPT_CHOICE,      /* const char **, one of the words in arg: "cpu|cuda|metal" */
     DS_OPT_INTS,        /* struct ds_ints *, comma-separated, each within [min, max] */
@@ -59,7 +60,7 @@ struct ds_cli {
     int n_opts;
     struct ds_common *common;       /* NULL: no common options */
     unsigned groups;
-    int min_args, max_args;         /* plain arguments */
+    int min_args, max_args;         /* plain arguments: names of files, none empty */
     bool arg_is_model;              /* the first of them, when given, is the model */
     char command[1024];             /* out: the command line as typed */
     int n_args;                     /* out: how many plain arguments there are, */

@@ -33,16 +33,21 @@ ds_status ds_tool_open(ds_engine **g, const struct ds_options *o, struct ds_err 
     return st;
 }
 
-static ds_status lost(const char *where, struct ds_err *e) { return ds_fail(e, DS_EIO, "%s: the output could not be written", where); }
+static const char lost[] = "%s: the output could not be written";
+static bool stdout_is_lost;          /* and some ds_err says so */
+
+ds_status ds_tool_print(const void *p, size_t n, struct ds_err *e)
+{
+    if (fwrite(p, 1, n, stdout) == n && !fflush(stdout)) return DS_OK;
+    stdout_is_lost = true;
+    return ds_fail(e, DS_EIO, lost, "standard output");
+}
 
 ds_status ds_tool_write(const struct ds_bytes *b, const char *path, struct ds_err *e)
 {
     char tmp[4096];
     if (b->failed) return ds_fail(e, DS_ENOMEM, "the output passes %zu bytes", b->max);
-    if (!path) {
-        bool ok = fwrite(b->p ? b->p : "", 1, b->n, stdout) == b->n && !fflush(stdout);
-        return ok ? DS_OK : lost("standard output", e);
-    }
+    if (!path) return ds_tool_print(b->p ? b->p : "", b->n, e);
     if (snprintf(tmp, sizeof tmp, "%s.tmp", path) >= (int)sizeof tmp) return ds_fail(e, DS_EARG, "%s: the path is too long", path);
     FILE *f = fopen(tmp, "wb");
     if (!f) return ds_fail(e, DS_EIO, "%s: cannot be created", tmp);
@@ -50,7 +55,7 @@ ds_status ds_tool_write(const struct ds_bytes *b, const char *path, struct ds_er
     ok = !fclose(f) && ok;
     if (!ok || rename(tmp, path)) {
         remove(tmp);
-        return lost(path, e);
+        return ds_fail(e, DS_EIO, lost, path);
     }
     return DS_OK;
 }
@@ -58,7 +63,11 @@ ds_status ds_tool_write(const struct ds_bytes *b, const char *path, struct ds_er
 int ds_tool_finish(const char *prog, int rc)
 {
     if (!fflush(stdout) && !ferror(stdout)) return rc;
-    fprintf(stderr, "%s: standard output: the output could not be written\n", prog);
+    if (!stdout_is_lost) {
+        fprintf(stderr, "%s: ", prog);
+        fprintf(stderr, lost, "standard output");
+        fputc('\n', stderr);
+    }
     return rc ? rc : DS_EXIT_FAIL;
 }
 

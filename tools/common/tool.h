@@ -20,9 +20,11 @@ int ds_tool_fail(const char *prog, const struct ds_err *e);
 /* Opens the engine of o with a progress bar on stderr. */
 ds_status ds_tool_open(ds_engine **g, const struct ds_options *o, struct ds_err *e);
 
+/* Writes n bytes to stdout at once. What is lost there is said once: by the first call that fails, not by ds_tool_finish again. */
+ds_status ds_tool_print(const void *p, size_t n, struct ds_err *e);
 /* Writes b to stdout, or to `path` through a temporary file that is renamed into place. */
 ds_status ds_tool_write(const struct ds_bytes *b, const char *path, struct ds_err *e);
-/* Flushes stdout; EXIT_FAIL with a sentence when anything written there was lost, otherwise rc. */
+/* Flushes stdout; EXIT_FAIL when anything written there was lost (with a sentence, if none was said yet), otherwise rc. */
 int ds_tool_finish(const char *prog, int rc);
 
 /* "16.8 MB" (powers of 1000), "3.2 G" without a unit; for people, never for scripts. */
