@@ -26,8 +26,8 @@ struct ds_synth_spec {              /* random weights in a published geometry (s
     const char *type;               /* storage type of 2-D weights: "q8_0" */
     int layers, vocab;              /* 0: as published */
     uint64_t seed;
-    /* Progress of making the weights, done and total in bytes; may be NULL. */
-    void (*progress)(void *ctx, uint64_t done, uint64_t total);
+    /* Progress of making (and writing) the weights, done and total in bytes; non-zero stops with DS_ECANCEL. May be NULL. */
+    int (*progress)(void *ctx, uint64_t done, uint64_t total);
     void *progress_ctx;
 };
 
@@ -43,8 +43,8 @@ struct ds_options {
     int64_t ctx;                    /* 0: the model's, or what memory allows */
     int max_cuts;                   /* states that a prefill may keep per chunk (ds_session_set_cuts); 0: none */
     const char *gdn;                /* NULL or "auto", "seq", "chunk": form of the recurrence in prefill */
-    /* Loading progress, done and total in bytes; may be NULL. */
-    void (*progress)(void *ctx, uint64_t done, uint64_t total);
+    /* Loading progress, done and total in bytes; non-zero stops with DS_ECANCEL. May be NULL. */
+    int (*progress)(void *ctx, uint64_t done, uint64_t total);
     void *progress_ctx;
 };
 
@@ -217,7 +217,7 @@ int32_t ds_sampler_pick(ds_sampler *s, const float *logits);         /* padding 
 
 /* --- files, witness ------------------------------------------------------------------------------ */
 
-/* Writes a synthetic model as a GGUF file. */
+/* Writes a synthetic model as a GGUF file, behind the links of path when it has some; whatever fails leaves path as it was. */
 ds_status ds_synth_write(const struct ds_synth_spec *spec, const char *path, struct ds_err *e);
 const char *const *ds_synth_names(void);             /* NULL-terminated */
 

@@ -27,15 +27,22 @@ void ds_map_dontneed(const struct ds_map *m, size_t off, size_t len);
 /* Folder of the running executable, without a trailing slash. False when unknown. */
 bool ds_exe_dir(char *dst, size_t n);
 bool ds_file_exists(const char *path);
+/* What lies at the end of a path, behind symbolic links. */
+enum ds_file_kind { DS_FILE_NONE, DS_FILE_REGULAR, DS_FILE_FOLDER, DS_FILE_OTHER };
+enum ds_file_kind ds_file_kind(const char *path);
 ds_status ds_dir_make(const char *path, struct ds_err *e);    /* one level; an existing folder is fine */
 ds_status ds_dir_make_private(const char *path, struct ds_err *e);    /* the same, with mode 0700 where it is made */
 /* Calls fn for every regular file of a folder. mtime: seconds since 1970. */
 ds_status ds_dir_each(const char *path, void (*fn)(void *ctx, const char *name, uint64_t bytes, int64_t mtime), void *ctx, struct ds_err *e);
 uint64_t ds_disk_free(const char *path);         /* bytes that an ordinary user may still write there; UINT64_MAX when unknown */
 
-/* A file written from its beginning, mode 0600. An existing one is replaced. */
+enum { DS_PATH_MAX = 4096 };
+/* Where a file must be made that is to be `path` afterwards: at the end of its symbolic links, so that renaming another file
+ * to *target* leaves the links in place. Nothing or a regular file must be there; devices, pipes and folders are refused. */
+ds_status ds_out_target(char target[DS_PATH_MAX], const char *path, struct ds_err *e);
+/* A regular file written from its beginning. An existing one is emptied; a link and whatever is no file are refused. */
 struct ds_out { int fd; const char *path; };     /* path is not copied */
-ds_status ds_out_open(struct ds_out *o, const char *path, struct ds_err *e);
+ds_status ds_out_open(struct ds_out *o, const char *path, bool shared, struct ds_err *e);   /* mode: shared: the umask's, else 0600 */
 ds_status ds_out_write(struct ds_out *o, const void *p, size_t n, struct ds_err *e);
 ds_status ds_out_close(struct ds_out *o, bool sync, struct ds_err *e);   /* sync: on the disk when this returns */
 ds_status ds_file_rename(const char *from, const char *to, struct ds_err *e);   /* replaces `to` at once; the folder is synced */

@@ -128,6 +128,13 @@ bool ds_file_exists(const char *path)
     return access(path, F_OK) == 0;
 }
 
+enum ds_file_kind ds_file_kind(const char *path)
+{
+    struct stat st;
+    if (stat(path, &st) != 0) return DS_FILE_NONE;
+    return S_ISREG(st.st_mode) ? DS_FILE_REGULAR : S_ISDIR(st.st_mode) ? DS_FILE_FOLDER : DS_FILE_OTHER;
+}
+
 static ds_status make_dir(const char *path, mode_t mode, struct ds_err *e)
 {
     struct stat st;
@@ -157,10 +164,44 @@ uint64_t ds_disk_free(const char *path)
     return statvfs(path, &v) == 0 ? (uint64_t)v.f_bavail * v.f_frsize : UINT64_MAX;
 }
 
-ds_status ds_out_open(struct ds_out *o, const char *path, struct ds_err *e)
+/* One step along a link that lies at path: path becomes what the link says, seen from the link's folder. */
+static bool follow(char path[DS_PATH_MAX], ssize_t n, const char *to)
 {
+    char *slash = strrchr(path, '/');
+    const size_t folder = *to == '/' || !slash ? 0 : (size_t)(slash + 1 - path);
+    if (folder + (size_t)n >= DS_PATH_MAX) return false;
+    memcpy(path + folder, to, (size_t)n);
+    path[folder + (size_t)n] = 0;
+    return true;
+}
+
+ds_status ds_out_target(char target[DS_PATH_MAX], const char *path, struct ds_err *e)
+{
+    char to[DS_PATH_MAX];
+    ssize_t n = 0;
+    if (strlen(path) >= DS_PATH_MAX) return ds_fail(e, DS_EARG, "%.400s...: the path is too long", path);
+    memcpy(target, path, strlen(path) + 1);
+    for (int links = 0; (n = readlink(target, to, sizeof to - 1)) >= 0; links++) {
+        to[n] = 0;
+        if (links == 40 || !follow(target, n, to)) return ds_fail(e, DS_EIO, "%s: its symbolic links lead nowhere", path);
+    }
+    const enum ds_file_kind kind = ds_file_kind(target);
+    if (kind <= DS_FILE_REGULAR) return DS_OK;
+    return ds_fail(e, DS_EIO, "%s: is %s, expected a file or nothing there", path,
+                   kind == DS_FILE_FOLDER ? "a folder" : "a device, a pipe or a socket");
+}
+
+ds_status ds_out_open(struct ds_out *o, const char *path, bool shared, struct ds_err *e)
+{
+    struct stat st;
     o->path = path;
-    o->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    /* Non-blocking, so that a named pipe does not make this wait for a reader. */
+    o->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, shared ? 0666 : 0600);
+    if (o->fd >= 0 && (fstat(o->fd, &st) != 0 || !S_ISREG(st.st_mode))) {
+        close(o->fd);
+        o->fd = -1;
+        errno = EEXIST;
+    }
     return o->fd >= 0 ? DS_OK : ds_fail(e, DS_EIO, "%s: cannot be created: %s", path, strerror(errno));
 }
 

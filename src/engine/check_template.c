@@ -78,7 +78,6 @@ ds_status ds_check_template(struct ds_check_report *r, ds_session *s, const stru
     to.placement = "full";
     to.gdn = "seq";
     if (on_cpu) to.isa = "scalar";     /* a device is compared with the fast CPU path, which is proven against this one */
-    to.progress = NULL;
     ds_status st = ds_engine_open(&g, &to, e);
     if (!st) st = ds_session_new(&t, g, e);
     const int n = st ? 0 : ds_check_lengths(lengths, g->info.gemm_flop_per_token, on_cpu ? 40e9 : 800e9, g->info.ctx);

@@ -103,7 +103,10 @@ void ds_gguf_put_strs(struct ds_gguf_writer *w, const char *key, const char *con
  * ds_gguf_from_writer is closed). */
 void ds_gguf_put_tensor(struct ds_gguf_writer *w, const char *name, const struct ds_type *type, uint32_t n_dims,
                         const uint64_t *ne, const void *data);
-/* Writes to PATH.part and renames. The writer stays usable. */
+/* Is told the bytes that ds_gguf_write has written so far; non-zero stops it with DS_ECANCEL. */
+void ds_gguf_writer_progress(struct ds_gguf_writer *w, int (*progress)(void *ctx, uint64_t done, uint64_t total), void *ctx);
+/* Writes to PATH.part and renames, behind the links of PATH when it has some. On failure PATH is as it was, and no part is left. The
+ * writer stays usable. */
 ds_status ds_gguf_write(struct ds_gguf_writer *w, const char *path, struct ds_err *e);
 /* An object over the writer's keys and tensors (tensor data stay where `data` points; the writer is consumed; `owned`, when
  * not NULL, is freed by own_free at close). NULL on failure: then the writer and `owned` are freed too. */

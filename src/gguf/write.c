@@ -1,8 +1,8 @@
 /* Builds a header in memory and puts it, with the tensors, into a file or into an object. */
 #include "base/buf.h"
+#include "base/os.h"
 #include "gguf/dir.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +24,8 @@ struct ds_gguf_writer {
     size_t n_tensors;
     struct ds_bytes header;        /* filled by finish */
     struct ds_err err;             /* the first failure */
+    int (*progress)(void *, uint64_t, uint64_t);
+    void *progress_ctx;
 };
 
 static const size_t MAX_HEADER = (size_t)1 << 30;
@@ -179,51 +181,61 @@ static ds_status finish(struct ds_gguf_writer *w, const char *label, struct ds_h
 
 /* --- to a file --- */
 
-static bool put_padded(FILE *f, const void *p, uint64_t bytes)
+void ds_gguf_writer_progress(struct ds_gguf_writer *w, int (*progress)(void *ctx, uint64_t done, uint64_t total), void *ctx)
 {
-    static const char zeros[ALIGNMENT];
-    return fwrite(p, 1, (size_t)bytes, f) == bytes && fwrite(zeros, 1, (size_t)padding(bytes), f) == padding(bytes);
+    w->progress = progress;
+    w->progress_ctx = ctx;
 }
 
-static ds_status write_all(const struct ds_gguf_writer *w, const char *path, struct ds_err *e)
+/* A file being written: the last answer to progress lies at most SLICE bytes back. */
+enum { SLICE = 16 << 20 };
+struct sink { const struct ds_gguf_writer *w; const char *path; struct ds_out out; uint64_t done, total; };
+
+static ds_status put_padded(struct sink *s, const void *data, uint64_t bytes, struct ds_err *e)
 {
-    FILE *f = fopen(path, "wb");
-    if (!f) return ds_fail(e, DS_EIO, "%s: cannot create: %s", path, strerror(errno));
-    bool ok = put_padded(f, w->header.p, w->header.n);
-    for (size_t i = 0; i < w->n_tensors && ok; i++) ok = put_padded(f, w->tensors[i].data, w->tensors[i].bytes);
-    int err = errno;
-    if (fclose(f) != 0 && ok) {
-        ok = false;
-        err = errno;
+    static const char zeros[ALIGNMENT];
+    const struct ds_gguf_writer *w = s->w;
+    ds_status st = DS_OK;
+    for (uint64_t at = 0; at < bytes && !st; at += SLICE) {
+        const uint64_t n = bytes - at < SLICE ? bytes - at : SLICE;
+        st = ds_out_write(&s->out, (const char *)data + at, (size_t)n, e);
+        s->done += n;
+        if (!st && w->progress && w->progress(w->progress_ctx, s->done, s->total))
+            st = ds_fail(e, DS_ECANCEL, "%s: stopped after %.1f of %.1f MiB", s->path, (double)s->done * 0x1p-20, (double)s->total * 0x1p-20);
     }
-    if (ok) return DS_OK;
-    remove(path);
-    return ds_fail(e, DS_EIO, "%s: cannot write: %s", path, strerror(err));
+    s->done += padding(bytes);
+    return st ? st : ds_out_write(&s->out, zeros, (size_t)padding(bytes), e);
+}
+
+static ds_status write_all(struct sink *s, const char *part, struct ds_err *e)
+{
+    const struct ds_gguf_writer *w = s->w;
+    ds_status st = ds_out_open(&s->out, part, true, e);
+    if (st) return st;
+    st = put_padded(s, w->header.p, w->header.n, e);
+    for (size_t i = 0; i < w->n_tensors && !st; i++) st = put_padded(s, w->tensors[i].data, w->tensors[i].bytes, e);
+    const ds_status shut = ds_out_close(&s->out, false, st ? NULL : e);
+    if (!st) st = shut;
+    if (st) ds_file_remove(part);
+    return st;
 }
 
 ds_status ds_gguf_write(struct ds_gguf_writer *w, const char *path, struct ds_err *e)
 {
     struct ds_header h;
     struct ds_names names = { 0 };
-    uint64_t size;
-    ds_status s = finish(w, path, &h, &size, e);
-    if (s) return s;
-    s = ds_tensors_index(&names, h.tensors, h.n_tensors, path, e);
+    struct sink s = { .w = w, .path = path };
+    char target[DS_PATH_MAX], part[DS_PATH_MAX];
+    ds_status st = finish(w, path, &h, &s.total, e);
+    if (st) return st;
+    st = ds_tensors_index(&names, h.tensors, h.n_tensors, path, e);
     free(names.slot);
     ds_header_free(&h);
-    if (s) return s;
-    size_t n = strlen(path);
-    char *part = malloc(n + sizeof ".part");
-    if (!part) return ds_fail(e, DS_ENOMEM, "%s: no memory for its name", path);
-    memcpy(part, path, n);
-    memcpy(part + n, ".part", sizeof ".part");
-    s = write_all(w, part, e);
-    if (!s && rename(part, path) != 0) {
-        s = ds_fail(e, DS_EIO, "%s: cannot rename to it: %s", path, strerror(errno));
-        remove(part);
-    }
-    free(part);
-    return s;
+    if (st || (st = ds_out_target(target, path, e))) return st;
+    if (snprintf(part, sizeof part, "%s.part", target) >= (int)sizeof part) return ds_fail(e, DS_EARG, "%s: the path is too long", path);
+    if ((st = write_all(&s, part, e))) return st;
+    if ((st = ds_file_rename(part, target, e))) ds_file_remove(part);
+    return st;
 }
 
 /* --- to an object --- */

@@ -60,8 +60,8 @@ struct ds_model {
 
 /* Reads and checks every key and tensor shape; no backend needed, nothing allocated. */
 ds_status ds_hparams_read(struct ds_hparams *hp, const struct ds_gguf *g, struct ds_err *e);
-/* Makes the weights on the backend. progress: bytes done and total. On failure the model is empty. */
-ds_status ds_model_bind(struct ds_model *m, const struct ds_gguf *g, struct ds_backend *be, void (*progress)(void *, uint64_t, uint64_t),
+/* Makes the weights on the backend. progress: bytes done and total; non-zero stops with DS_ECANCEL. On failure the model is empty. */
+ds_status ds_model_bind(struct ds_model *m, const struct ds_gguf *g, struct ds_backend *be, int (*progress)(void *, uint64_t, uint64_t),
                         void *progress_ctx, struct ds_err *e);
 void ds_model_free(struct ds_model *m);
 struct ds_sizes ds_model_sizes(const struct ds_model *m, int ubatch, int64_t ctx);

@@ -12,7 +12,7 @@ struct binder {
     struct ds_model *m;
     const struct ds_gguf *g;
     struct ds_err *e;
-    void (*progress)(void *, uint64_t, uint64_t);
+    int (*progress)(void *, uint64_t, uint64_t);
     void *progress_ctx;
     uint64_t done, total;
     ds_status st;                  /* first failure; later calls do nothing */
@@ -65,7 +65,9 @@ static struct ds_weight *make(struct binder *b, const struct ds_tensor *t, unsig
     m->owned[m->n_owned++] = w;
     m->params += t->ne[0] * t->ne[1] * t->ne[2];
     b->done += t->bytes;
-    if (b->progress) b->progress(b->progress_ctx, b->done, b->total);
+    if (b->progress && b->progress(b->progress_ctx, b->done, b->total))
+        b->st = ds_fail(b->e, DS_ECANCEL, "%s: loading was stopped after %.1f of %.1f MiB", ds_gguf_path(b->g), (double)b->done * 0x1p-20,
+                        (double)b->total * 0x1p-20);
     return w;
 }
 
@@ -256,7 +258,7 @@ static void bind_ends(struct binder *b)
     m->out_norm = vector_2d(b, "output_norm.weight", hidden, 1);
 }
 
-ds_status ds_model_bind(struct ds_model *m, const struct ds_gguf *g, struct ds_backend *be, void (*progress)(void *, uint64_t, uint64_t),
+ds_status ds_model_bind(struct ds_model *m, const struct ds_gguf *g, struct ds_backend *be, int (*progress)(void *, uint64_t, uint64_t),
                         void *progress_ctx, struct ds_err *e)
 {
     memset(m, 0, sizeof *m);

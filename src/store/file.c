@@ -164,7 +164,7 @@ ds_status ds_file_begin(struct ds_file_out *w, const char *path, const struct ds
     memcpy(at, ids, (size_t)to * 4);
     store(p + head, ds_hash64(p, head, 0));
     w->hash = 0;
-    ds_status st = ds_out_open(&w->out, path, e);
+    ds_status st = ds_out_open(&w->out, path, false, e);
     if (!st && (st = ds_out_write(&w->out, p, head + 8, e))) ds_file_abort(w);
     free(p);
     return st;

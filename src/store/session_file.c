@@ -32,20 +32,22 @@ ds_status ds_session_save(const ds_session *s, const ds_engine *g, const char *p
     const float *logits = ds_session_logits(s);
     const struct ds_file_snap snap = { pos, (logits ? DS_FILE_LOGITS : 0u) | (unsigned)DS_SNAP_END << DS_FILE_KIND_SHIFT };
     struct ds_file_out w;
-    char part[4096];
+    char target[DS_PATH_MAX], part[DS_PATH_MAX];
     if (ds_session_is_timing_only(s)) return ds_fail(e, DS_EARG,
             "%s: a session with stages left out is for timing only and is not saved", path);
     if (pos < 1) return ds_fail(e, DS_EARG, "%s: the session holds no tokens, so there is nothing to save", path);
-    if (snprintf(part, sizeof part, "%s.tmp", path) >= (int)sizeof part) return ds_fail(e, DS_EARG, "%s: the path is too long",
-            path);
-    ds_status st = ds_file_begin(&w, part, &sh, ds_session_tokens(s), 0, pos, 0, &snap, 1, e);
+    ds_status st = ds_out_target(target, path, e);
+    if (st) return st;
+    if (snprintf(part, sizeof part, "%s.tmp", target) >= (int)sizeof part)
+        return ds_fail(e, DS_EARG, "%s: the path is too long", path);
+    st = ds_file_begin(&w, part, &sh, ds_session_tokens(s), 0, pos, 0, &snap, 1, e);
     if (st) return st;
     if ((st = put_session(s, &w, &sh, logits, e))) {
         ds_file_abort(&w);
         return st;
     }
     if ((st = ds_file_end(&w, e))) return st;
-    if ((st = ds_file_rename(part, path, e))) ds_file_remove(part);
+    if ((st = ds_file_rename(part, target, e))) ds_file_remove(part);
     return st;
 }
 

@@ -20,6 +20,7 @@ struct build {
     size_t n;
     struct ds_gguf_writer *w;
     struct memory { void *p; uint64_t bytes; } *mem;
+    bool writes;                   /* half of the progress is that of a file */
 };
 
 static void memory_free(void *owned)
@@ -173,14 +174,17 @@ static void fill_piece(void *ctx, int i, int thread)
 }
 
 /* Pieces from..to of n, in slices of some tens of milliseconds, with the progress told between them. */
-static void run_pieces(const struct build *b, struct ds_pool *pool, struct piece *p, size_t from, size_t to, size_t n)
+static ds_status run_pieces(const struct build *b, struct ds_pool *pool, struct piece *p, size_t from, size_t to, size_t n, struct ds_err *e)
 {
     const size_t slice = 16 * (size_t)ds_pool_threads(pool);
     for (size_t i = from; i < to; i += slice) {
         const size_t k = to - i < slice ? to - i : slice;
+        const uint64_t done = b->mem->bytes / n * (i + k), total = b->mem->bytes;
         ds_pool_run(pool, fill_piece, p + i, (int)k);
-        if (b->spec->progress) b->spec->progress(b->spec->progress_ctx, b->mem->bytes / n * (i + k), b->mem->bytes);
+        if (b->spec->progress && b->spec->progress(b->spec->progress_ctx, done, b->writes ? 2 * total : total))
+            return ds_fail(e, DS_ECANCEL, "%s: stopped after %.1f of %.1f MiB of weights", b->label, (double)done * 0x1p-20, (double)total * 0x1p-20);
     }
+    return DS_OK;
 }
 
 static uint64_t aligned(uint64_t bytes) { return (bytes + 63) & ~(uint64_t)63; }
@@ -211,15 +215,16 @@ static ds_status fill_tensors(struct build *b, struct ds_err *e)
     }
     struct piece *pieces = malloc(most * sizeof *pieces);
     struct ds_pool *pool = pieces ? ds_pool_new(ds_cpu_count()) : NULL;
-    if (pool) {
+    ds_status st = pool ? DS_OK : ds_fail(e, DS_ENOMEM, "%s: the system refused threads or memory to make weights", b->label);
+    if (!st) {
         size_t made = add_pieces(b, pieces, false);
         size_t n = made + add_pieces(b, pieces + made, true);
-        run_pieces(b, pool, pieces, 0, made, n);
-        run_pieces(b, pool, pieces, made, n, n);
+        st = run_pieces(b, pool, pieces, 0, made, n, e);
+        if (!st) st = run_pieces(b, pool, pieces, made, n, n, e);
     }
     ds_pool_free(pool);
     free(pieces);
-    return pool ? DS_OK : ds_fail(e, DS_ENOMEM, "%s: the system refused threads or memory to make weights", b->label);
+    return st;
 }
 
 static ds_status take_memory(struct build *b, struct ds_err *e)
@@ -236,11 +241,12 @@ static ds_status take_memory(struct build *b, struct ds_err *e)
     return DS_OK;
 }
 
-static ds_status build(struct build *b, const struct ds_synth_spec *spec, struct ds_err *e)
+static ds_status build(struct build *b, const struct ds_synth_spec *spec, bool writes, struct ds_err *e)
 {
     ds_status st;
     memset(b, 0, sizeof *b);
     b->spec = spec;
+    b->writes = writes;
     if ((st = read_spec(b, e)) || (st = ds_synth_list(&b->t, &b->n, b->g, b->type, b->layers, b->vocab, e)) || (st = take_memory(b, e))) return st;
     if (!(b->w = ds_gguf_writer_new())) return ds_fail(e, DS_ENOMEM, "%s: the system refused memory for the directory", b->label);
     put_keys(b);
@@ -252,7 +258,7 @@ ds_status ds_synth_make(const struct ds_synth_spec *spec, struct ds_gguf **out, 
 {
     struct build b;
     struct ds_err own = { .code = DS_OK };
-    ds_status st = build(&b, spec, e);
+    ds_status st = build(&b, spec, false, e);
     *out = NULL;
     if (!st) {
         if (!e) e = &own;
@@ -265,10 +271,19 @@ ds_status ds_synth_make(const struct ds_synth_spec *spec, struct ds_gguf **out, 
     return st;
 }
 
+/* The second half of the progress. */
+static int written(void *ctx, uint64_t done, uint64_t total)
+{
+    const struct build *b = ctx;
+    const uint64_t bytes = b->mem->bytes;
+    return b->spec->progress(b->spec->progress_ctx, bytes + (uint64_t)((double)done / (double)total * (double)bytes), 2 * bytes);
+}
+
 ds_status ds_synth_write(const struct ds_synth_spec *spec, const char *path, struct ds_err *e)
 {
     struct build b;
-    ds_status st = build(&b, spec, e);
+    ds_status st = build(&b, spec, true, e);
+    if (!st && spec->progress) ds_gguf_writer_progress(b.w, written, &b);
     if (!st) st = ds_gguf_write(b.w, path, e);
     build_free(&b);
     return st;

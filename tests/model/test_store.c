@@ -624,7 +624,7 @@ static unsigned char *slurp(const char *path, size_t *n)
 static void spill(const char *path, const unsigned char *p, size_t n)
 {
     struct ds_out o;
-    CHECK(!ds_out_open(&o, path, NULL) && !ds_out_write(&o, p, n, NULL) && !ds_out_close(&o, false, NULL));
+    CHECK(!ds_out_open(&o, path, false, NULL) && !ds_out_write(&o, p, n, NULL) && !ds_out_close(&o, false, NULL));
 }
 
 /* The session that a bad file was to be loaded into is as it was. */

@@ -251,5 +251,22 @@ ladder_refuses_bad_usage() {
     refuses 1 "$TMP/file" "$ds" ladder --merge --machine X --out "$TMP/file"
 }
 
+# Known before anything is measured; and a link in the folder stays one.
+ladder_writes_files_only() {
+    mkdir -p "$TMP/out.d" "$TMP/real.d"
+    mkfifo "$TMP/out.d/ladder.svg"
+    refuses 1 "$TMP/out.d/ladder.svg: is a device, a pipe" "$ds" ladder -m "$mini" --prefill 8 --reps 1 --out "$TMP/out.d"
+    [ -p "$TMP/out.d/ladder.svg" ] && [ ! -e "$TMP/out.d/ladder.md" ] || fail "$(ls -l "$TMP/out.d")"
+    rm "$TMP/out.d/ladder.svg"
+    mkdir "$TMP/out.d/ladder.json"
+    refuses 1 "$TMP/out.d/ladder.json: is a folder" "$ds" ladder --merge --machine X --out "$TMP/out.d"
+    rmdir "$TMP/out.d/ladder.json"
+    ln -s ../real.d/records "$TMP/out.d/ladder.json"
+    expect 0 "$ds" ladder --merge --machine X --out "$TMP/out.d"
+    [ -L "$TMP/out.d/ladder.json" ] && [ -s "$TMP/real.d/records" ] || fail "$(ls -l "$TMP/out.d" "$TMP/real.d")"
+    [ -z "$(find "$TMP/out.d" "$TMP/real.d" -name '*.tmp')" ] || fail "a temporary file was left"
+}
+
 run_cases "rungs_and_records empty_ladder_is_blank missing_records_stay_blank merge_takes_several_machines merge_refuses before_and_after
-    divergence_is_flagged picture ladder_refuses_bad_usage" "$@"
+    divergence_is_flagged picture ladder_refuses_bad_usage
+    ladder_writes_files_only" "$@"

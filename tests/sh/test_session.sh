@@ -53,4 +53,22 @@ session_refuses() {
     [ $rc = 1 ] && grep -q "cannot be created" "$TMP/err"
 }
 
-run_cases "session_goes_on session_adds_text session_refuses" "$@"
+# Links stay links, what is no file stays what it is, and that is known before the model answers.
+session_keeps_what_is_there() {
+    mkdir "$TMP/far"
+    ln -s far/real "$TMP/link"
+    run -p "$alice" -n 2 --session "$TMP/link" >"$TMP/out"
+    [ -L "$TMP/link" ] && [ -f "$TMP/far/real" ] && [ ! -e "$TMP/far/real.tmp" ] && [ ! -e "$TMP/link.tmp" ]
+    cp "$TMP/far/real" "$TMP/first"
+    run -p "" -n 2 --session "$TMP/link" >"$TMP/out"
+    [ -L "$TMP/link" ] && ! cmp -s "$TMP/far/real" "$TMP/first"
+    mkfifo "$TMP/pipe"
+    refused 1 "$TMP/pipe" -p x --session "$TMP/pipe"
+    [ -p "$TMP/pipe" ]
+    if mknod "$TMP/null" c 1 3 2>/dev/null; then
+        refused 1 "$TMP/null" -p x --session "$TMP/null"
+        [ -c "$TMP/null" ]
+    fi
+}
+
+run_cases "session_goes_on session_adds_text session_refuses session_keeps_what_is_there" "$@"

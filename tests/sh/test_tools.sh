@@ -341,6 +341,66 @@ synth_writes_models() {
     refuses 1 "" "$ds" synth --like qwen3.5-0.8b --type q8_0 --layers 4 --vocab 4096 -o "$TMP/no/such/folder/t.gguf"
 }
 
+synth_writes_files_only() {
+    small="--like qwen3.5-0.8b --type q8_0 --layers 1 --vocab 300"
+    mkfifo "$TMP/pipe"
+    ln -s pipe "$TMP/to-pipe"
+    mkdir "$TMP/dir"
+    mknod "$TMP/null" c 1 3 2>/dev/null || true
+    for there in pipe to-pipe dir null; do
+        [ -e "$TMP/$there" ] || continue
+        for force in "" --force; do
+            # shellcheck disable=SC2086
+            refuses 1 "$TMP/$there: is a" "$ds" synth $small -o "$TMP/$there" $force
+        done
+    done
+    [ -p "$TMP/pipe" ] && [ -L "$TMP/to-pipe" ] && [ -d "$TMP/dir" ] || fail "$(ls -l "$TMP")"
+    [ ! -e "$TMP/null" ] || [ -c "$TMP/null" ] || fail "a device was replaced"
+    mkdir "$TMP/far"
+    ln -s far/real.gguf "$TMP/link.gguf"
+    # shellcheck disable=SC2086
+    expect 0 "$ds" synth $small -o "$TMP/link.gguf"
+    # shellcheck disable=SC2086
+    refuses 2 "exists already" "$ds" synth $small -o "$TMP/link.gguf"
+    cp "$TMP/far/real.gguf" "$TMP/before"
+    # shellcheck disable=SC2086
+    expect 0 "$ds" synth $small --seed 9 -o "$TMP/link.gguf" --force
+    [ -L "$TMP/link.gguf" ] && [ -f "$TMP/far/real.gguf" ] || fail "$(ls -l "$TMP")"
+    if cmp -s "$TMP/far/real.gguf" "$TMP/before"; then fail "the file behind the link is as before"; fi
+    [ -z "$(find "$TMP" -name '*.part')" ] || fail "a part was left"
+}
+
+# A signal while weights are made: one sentence, 130, no file. Sent as soon as it is caught (Linux tells).
+weights_can_be_interrupted() {
+    cat >"$TMP/signal.py" <<'END'
+import signal, subprocess, sys, time
+number = int(sys.argv[1])
+p = subprocess.Popen(sys.argv[2:], stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+def caught():
+    try: lines = open("/proc/%d/status" % p.pid).read().split("\n")
+    except OSError: return time.sleep(0.3) or True
+    return any(l.startswith("SigCgt:") and int(l.split()[1], 16) >> (number - 1) & 1 for l in lines)
+while p.poll() is None and not caught(): time.sleep(0.002)
+p.send_signal(number)
+out, err = p.communicate()
+if b"of memory are available here" in err: sys.exit(0)
+assert p.returncode == 130, (p.returncode, err)
+assert out == b"" and err.count(b"\n") == 1 and b"stopped after" in err, (out, err)
+END
+    big="--like qwen3.5-9b --type q2_k"
+    for number in 2 15; do
+        # shellcheck disable=SC2086
+        python3 "$TMP/signal.py" $number "$ds" synth $big -o "$TMP/big.gguf"
+        # shellcheck disable=SC2086
+        python3 "$TMP/signal.py" $number "$ds" bench $big --prefill 8 --reps 1
+    done
+    # shellcheck disable=SC2086
+    python3 "$TMP/signal.py" 2 "$ds" check $big
+    # shellcheck disable=SC2086
+    python3 "$TMP/signal.py" 2 "$ds" ladder $big --prefill 8
+    [ -z "$(find "$TMP" -name 'big.gguf*')" ] || fail "left behind: $(find "$TMP" -name 'big.gguf*')"
+}
+
 # On a terminal: a bar after two seconds, gone before anything else is printed; Ctrl-C stops within a chunk.
 bar_and_interrupt() {
     cat >"$TMP/terminal.py" <<'END'
@@ -379,4 +439,4 @@ END
 
 run_cases "help_of_every_tool bad_usage_is_one_sentence failures_are_one_sentence lost_output_is_said_once default_model_is_found info_adds_up
     bench_json_fields rates_start_at_256 cold_runs_have_no_warm_up profile_lines profile_table skips_are_marked skips_are_no_answer
-    modelbench_flags check_reports synth_writes_models bar_and_interrupt" "$@"
+    modelbench_flags check_reports synth_writes_models synth_writes_files_only weights_can_be_interrupted bar_and_interrupt" "$@"

@@ -79,6 +79,54 @@ static void os_map_refusals(void)
     CHECK(ds_map_open(&m, path_of("pipe"), &e) == DS_EIO && strstr(e.msg, "not a regular file"));   /* and does not wait */
 }
 
+/* Behind links, also relative ones in other folders, ones to links, and ones to nothing yet. */
+static void os_out_target(void)
+{
+    char target[DS_PATH_MAX];
+    struct ds_err e = { 0 };
+    put("out/file", "x");
+    put("out/below/y", "x");
+    CHECK(ds_file_kind(path_of("out/file")) == DS_FILE_REGULAR && ds_file_kind(path_of("out")) == DS_FILE_FOLDER);
+    CHECK(mkfifo(path_of("out/pipe"), 0600) == 0 && ds_file_kind(path_of("out/pipe")) == DS_FILE_OTHER);
+    CHECK(ds_file_kind(path_of("out/absent")) == DS_FILE_NONE);
+    static const struct { const char *link, *to, *end; } v[] = {
+        { "out/a", "file", "out/file" }, { "out/below/b", "../a", "out/below/../file" }, { "out/c", "below/b", "out/below/../file" },
+        { "out/none", "not/here", "out/not/here" }, { "out/p", "pipe", NULL }, { "out/d", "below", NULL }, { "out/loop", "loop", NULL },
+    };
+    for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
+        CHECK(symlink(v[i].to, path_of(v[i].link)) == 0);
+        ds_status s = ds_out_target(target, path_of(v[i].link), &e);
+        if (v[i].end) CHECK_MSG(!s && !strcmp(target, path_of(v[i].end)), "%s: %s", v[i].link, target);
+        else CHECK_MSG(s == DS_EIO && strstr(e.msg, v[i].link), "%s", e.msg);
+    }
+    CHECK(symlink(path_of("out/file"), path_of("out/absolute")) == 0 && !ds_out_target(target, path_of("out/absolute"), &e));
+    CHECK(!strcmp(target, path_of("out/file")));
+    CHECK(!ds_out_target(target, "plain", &e) && !strcmp(target, "plain"));
+    char *longest = malloc(DS_PATH_MAX + 1);
+    REQUIRE(longest);
+    memset(longest, 'x', DS_PATH_MAX);
+    longest[DS_PATH_MAX] = 0;
+    CHECK(ds_out_target(target, longest, &e) == DS_EARG);
+    free(longest);
+}
+
+static void os_out_writes_files_only(void)
+{
+    struct ds_out o;
+    struct ds_err e = { 0 };
+    struct stat st;
+    mode_t mask = umask(022);
+    CHECK(!ds_out_open(&o, path_of("private"), false, &e) && !ds_out_close(&o, false, &e));
+    CHECK(stat(path_of("private"), &st) == 0 && (st.st_mode & 0777) == 0600);
+    CHECK(!ds_out_open(&o, path_of("shared"), true, &e) && !ds_out_write(&o, "abc", 3, &e) && !ds_out_close(&o, true, &e));
+    CHECK(stat(path_of("shared"), &st) == 0 && (st.st_mode & 0777) == 0644 && st.st_size == 3);
+    umask(mask);
+    CHECK(mkfifo(path_of("fifo"), 0600) == 0 && ds_out_open(&o, path_of("fifo"), true, &e) == DS_EIO && strstr(e.msg, "cannot be created"));
+    CHECK(symlink("shared", path_of("to-shared")) == 0 && ds_out_open(&o, path_of("to-shared"), true, &e) == DS_EIO);
+    CHECK(stat(path_of("shared"), &st) == 0 && st.st_size == 3);
+    CHECK(ds_out_open(&o, folder, true, &e) == DS_EIO);
+}
+
 static void os_exe_dir(void)
 {
     char dir[4096], none[2];
@@ -294,6 +342,8 @@ static void os_terminal(void)
 static const struct ds_test tests[] = {
     { "os_map", os_map },
     { "os_map_refusals", os_map_refusals },
+    { "os_out_target", os_out_target },
+    { "os_out_writes_files_only", os_out_writes_files_only },
     { "os_exe_dir", os_exe_dir },
     { "os_memory_is_zero_and_aligned", os_memory_is_zero_and_aligned },
     { "os_memory_refusal_is_null", os_memory_refusal_is_null },

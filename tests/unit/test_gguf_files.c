@@ -3,7 +3,9 @@
 #include "../gguf_bytes.h"
 #include "../harness.h"
 
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -305,16 +307,67 @@ static void gguf_writer_cannot_write(void)
     struct ds_err e = { 0 };
     struct ds_gguf_writer *w = small_writer();
     REQUIRE(w != NULL);
-    CHECK(ds_gguf_write(w, path_of("no/such/folder.gguf"), &e) == DS_EIO && strstr(e.msg, "cannot create"));
-    if (ds_file_exists("/dev/full")) {
-        /* The part file is a link to a device that is always full. */
-        CHECK(symlink("/dev/full", path_of("full.gguf.part")) == 0);
-        CHECK(ds_gguf_write(w, path_of("full.gguf"), &e) == DS_EIO && strstr(e.msg, "cannot write"));
-        CHECK(!ds_file_exists(path_of("full.gguf")));
-    }
+    CHECK(ds_gguf_write(w, path_of("no/such/folder.gguf"), &e) == DS_EIO && strstr(e.msg, "cannot be created"));
+    struct rlimit before, low;                     /* a disk that is full after a hundred bytes */
+    REQUIRE(getrlimit(RLIMIT_FSIZE, &before) == 0);
+    low = before;
+    low.rlim_cur = 100;
+    signal(SIGXFSZ, SIG_IGN);
+    CHECK(setrlimit(RLIMIT_FSIZE, &low) == 0);
+    CHECK(ds_gguf_write(w, path_of("full.gguf"), &e) == DS_EIO && strstr(e.msg, "cannot be written"));
+    CHECK(setrlimit(RLIMIT_FSIZE, &before) == 0);
+    CHECK(!ds_file_exists(path_of("full.gguf")) && !ds_file_exists(path_of("full.gguf.part")));
     CHECK(ds_gguf_write(w, path_of("after.gguf"), &e) == DS_OK);
     ds_gguf_writer_free(w);
     ds_gguf_writer_free(NULL);
+}
+
+/* Only files are written to, and links stay links. */
+static void gguf_writer_keeps_what_is_there(void)
+{
+    struct ds_err e = { 0 };
+    struct stat st;
+    struct ds_gguf *g;
+    struct ds_gguf_writer *w = small_writer();
+    REQUIRE(w != NULL);
+    CHECK(mkfifo(path_of("pipe"), 0600) == 0 && ds_gguf_write(w, path_of("pipe"), &e) == DS_EIO && strstr(e.msg, "pipe: is a device, a pipe"));
+    CHECK(stat(path_of("pipe"), &st) == 0 && S_ISFIFO(st.st_mode) && !ds_file_exists(path_of("pipe.part")));
+    CHECK(ds_gguf_write(w, folder, &e) == DS_EIO && strstr(e.msg, "is a folder"));
+    CHECK(symlink("real.gguf", path_of("link.gguf")) == 0 && ds_gguf_write(w, path_of("link.gguf"), &e) == DS_OK);
+    CHECK(lstat(path_of("link.gguf"), &st) == 0 && S_ISLNK(st.st_mode));
+    CHECK(lstat(path_of("real.gguf"), &st) == 0 && S_ISREG(st.st_mode));
+    REQUIRE(ds_gguf_open(&g, path_of("link.gguf"), &e) == DS_OK);
+    check_small(g);
+    ds_gguf_close(g);
+    /* Something else under the part's name stays, and nothing waits for its other end. */
+    CHECK(mkfifo(path_of("x.gguf.part"), 0600) == 0 && ds_gguf_write(w, path_of("x.gguf"), &e) == DS_EIO);
+    CHECK(lstat(path_of("x.gguf.part"), &st) == 0 && S_ISFIFO(st.st_mode) && !ds_file_exists(path_of("x.gguf")));
+    ds_gguf_writer_free(w);
+}
+
+static int third(void *ctx, uint64_t done, uint64_t total)
+{
+    int *calls = ctx;
+    CHECK(done <= total && ds_file_exists(path_of("stop.gguf.part")));
+    return ++*calls == 3;
+}
+
+static void gguf_writer_can_be_stopped(void)
+{
+    struct ds_err e = { 0 };
+    struct ds_gguf *g;
+    struct ds_gguf_writer *w = small_writer();
+    int calls = 0;
+    REQUIRE(w && ds_gguf_write(w, path_of("stop.gguf"), &e) == DS_OK);
+    ds_gguf_put_u32(w, "one more", 1);
+    ds_gguf_writer_progress(w, third, &calls);
+    CHECK(ds_gguf_write(w, path_of("stop.gguf"), &e) == DS_ECANCEL && strstr(e.msg, "stop.gguf: stopped after") && calls == 3);
+    CHECK(!ds_file_exists(path_of("stop.gguf.part")));
+    REQUIRE(ds_gguf_open(&g, path_of("stop.gguf"), &e) == DS_OK);
+    CHECK(!ds_gguf_has(g, "one more"));
+    check_small(g);
+    ds_gguf_close(g);
+    ds_gguf_writer_free(w);
 }
 
 static const struct ds_test tests[] = {
@@ -326,6 +379,8 @@ static const struct ds_test tests[] = {
     { "gguf_hash_sees_header_and_data", gguf_hash_sees_header_and_data },
     { "gguf_writer_refusals", gguf_writer_refusals },
     { "gguf_writer_cannot_write", gguf_writer_cannot_write },
+    { "gguf_writer_keeps_what_is_there", gguf_writer_keeps_what_is_there },
+    { "gguf_writer_can_be_stopped", gguf_writer_can_be_stopped },
 };
 
 static void remove_files(void)

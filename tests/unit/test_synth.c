@@ -297,6 +297,39 @@ static void file_round_trip(void)
     }
 }
 
+struct stop { uint64_t after, last; int calls; };
+
+static int stop_after(void *ctx, uint64_t done, uint64_t total)
+{
+    struct stop *s = ctx;
+    CHECK(done >= s->last && done <= total);
+    s->last = done;
+    s->calls++;
+    return s->after <= 100 && done * 100 >= total * s->after;
+}
+
+/* While weights are made and while they are written. */
+static void can_be_stopped(void)
+{
+    static const uint64_t percent[] = { 0, 30, 70, 95 };
+    const char *path = "build/test_synth_stop.gguf";
+    remove(path);
+    for (size_t i = 0; i < sizeof percent / sizeof *percent; i++) {
+        struct stop s = { .after = percent[i] };
+        struct ds_synth_spec spec = { .like = "qwen3.5-0.8b", .type = "q8_0", .layers = 2, .vocab = 60000, .progress = stop_after, .progress_ctx = &s };
+        struct ds_gguf *g = NULL;
+        struct ds_err e = { 0 };
+        CHECK_MSG(ds_synth_write(&spec, path, &e) == DS_ECANCEL && strstr(e.msg, "stopped after"), "at %d %%: %s", (int)percent[i], e.msg);
+        CHECK(s.calls > 0 && !ds_file_exists(path) && !ds_file_exists("build/test_synth_stop.gguf.part"));
+        s.last = 0;
+        CHECK(ds_synth_make(&spec, &g, &e) == DS_ECANCEL && !g);
+    }
+    struct stop never = { .after = 101 };
+    struct ds_synth_spec spec = { .like = "qwen3.5-0.8b", .type = "q4_0", .layers = 1, .vocab = 300, .progress = stop_after, .progress_ctx = &never };
+    CHECK(!ds_synth_write(&spec, path, NULL) && never.calls > 1);
+    remove(path);
+}
+
 static void refuse(struct ds_synth_spec s, ds_status expected, const char *word)
 {
     struct ds_gguf *g = NULL;
@@ -331,6 +364,7 @@ static const struct ds_test tests[] = {
     { "head_counts", head_counts },
     { "vocabulary", vocabulary },
     { "file_round_trip", file_round_trip },
+    { "can_be_stopped", can_be_stopped },
     { "refusals", refusals },
 };
 DS_TEST_MAIN(tests)

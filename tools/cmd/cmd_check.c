@@ -105,6 +105,7 @@ int ds_cmd_check(int argc, char **argv)
     int rc = ds_cli_parse(&cli, argc, argv);
     if (rc != DS_CLI_GO) return rc;
     ds_tool_catch_interrupt();
+    common.engine.progress = ds_progress_bytes;        /* no bar of its own, but an interrupt */
     ds_progress_start(&bar, "check", DS_PROGRESS_TOKENS);
     ds_status st = ds_check(&common.engine, oracle, &r, ds_progress_tick, &bar, &e);
     ds_progress_end(&bar);

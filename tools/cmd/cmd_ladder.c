@@ -92,15 +92,18 @@ static ds_status write_file(void (*make)(struct ds_bytes *, const struct ds_view
 
 static void json_of(struct ds_bytes *b, const struct ds_view *v) { ds_ladder_json(b, v->l); }
 
+static const struct { const char *name; void (*make)(struct ds_bytes *, const struct ds_view *); } outs[] = {
+    { "ladder.md", ds_ladder_markdown }, { "ladder.json", json_of }, { "ladder.svg", ds_ladder_svg },
+};
+enum { N_OUT = sizeof outs / sizeof *outs };
+
 static ds_status write_all(const struct ds_view *v, const struct ladder_args *a, struct ds_err *e)
 {
     ds_status st = DS_OK;
     struct ds_bytes b;
     if (a->out) {
-        st = write_file(ds_ladder_markdown, v, a->out, "ladder.md", e);
-        if (!st) st = write_file(json_of, v, a->out, "ladder.json", e);
-        if (!st) st = write_file(ds_ladder_svg, v, a->out, "ladder.svg", e);
-        if (st) return st;
+        for (int i = 0; i < N_OUT; i++)
+            if ((st = write_file(outs[i].make, v, a->out, outs[i].name, e))) return st;
         fprintf(stderr, "wrote ladder.md, ladder.json and ladder.svg to %s\n", a->out);
     }
     ds_bytes_init(&b, DS_LADDER_MAX);
@@ -110,11 +113,23 @@ static ds_status write_all(const struct ds_view *v, const struct ladder_args *a,
     return st;
 }
 
+/* The folder, and that its files can be written: known before an hour of measuring. */
+static ds_status prepare_out(const char *dir, struct ds_err *e)
+{
+    char path[DS_PATH_MAX], target[DS_PATH_MAX];
+    ds_status st = ds_dir_make(dir, e);
+    for (int i = 0; i < N_OUT && !st; i++) {
+        if (snprintf(path, sizeof path, "%s/%s", dir, outs[i].name) >= (int)sizeof path) return ds_fail(e, DS_EARG, "%s: the path is too long", dir);
+        st = ds_out_target(target, path, e);
+    }
+    return st;
+}
+
 static ds_status make_ladder(const struct ladder_args *a, const struct ds_cli *cli, struct ds_err *e)
 {
     struct ds_ladder now = { .n = 0 }, before = { .n = 0 };
     struct ds_view v = { .l = &now };
-    ds_status st = a->out ? ds_dir_make(a->out, e) : DS_OK;
+    ds_status st = a->out ? prepare_out(a->out, e) : DS_OK;
     if (!st && a->before) st = ds_ladder_add_file(&before, a->before, e);      /* before an hour of measuring */
     if (!st) st = a->merge ? merged(&now, a, cli, e) : measured(&now, a, e);
     if (!st && a->before) {

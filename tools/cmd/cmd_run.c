@@ -263,7 +263,6 @@ static int run(struct request *q)
     if (!st) st = load_session(&r, &e);
     if (!st) {
         ds_session_set_profile(r.gen.s, q->common.profile);
-        ds_tool_catch_interrupt();
         st = has_prompt ? one_prompt(&r, &rc, &e) : conversation(&r, &rc, &e);
     }
     if (!st) st = save_session(&r, &e);

@@ -1,4 +1,5 @@
 #include "cmd/textin.h"
+#include "common/tool.h"
 
 #include <errno.h>
 #include <string.h>
@@ -15,6 +16,7 @@ ds_status ds_read_text(struct ds_bytes *b, const char *path, struct ds_err *e)
     while ((n = fread(block, 1, sizeof block, f)) > 0 && !b->failed) ds_bytes_add(b, block, n);
     int why = ferror(f) ? errno : 0;
     if (!is_stdin) fclose(f);
+    if (why && ds_tool_interrupted) return ds_fail(e, DS_ECANCEL, "%s: interrupted", name);
     if (why) return ds_fail(e, DS_EIO, "%s: cannot be read: %s", name, strerror(why));
     if (b->failed) return ds_fail(e, DS_ENOMEM, "%s: a text of more than %zu bytes", name, b->max);
     return DS_OK;

@@ -88,6 +88,12 @@ int ds_progress_tick(void *ctx, int done, int total)
     return ds_tool_interrupted != 0;
 }
 
+int ds_progress_bytes(void *ctx, uint64_t done, uint64_t total)
+{
+    if (ctx) ds_progress_set(ctx, (double)done, (double)total);
+    return ds_tool_interrupted != 0;
+}
+
 void ds_progress_clear(struct ds_progress *p)
 {
     if (p->drawn) {

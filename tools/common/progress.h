@@ -23,6 +23,8 @@ void ds_progress_plan(struct ds_progress *p, double total);
 void ds_progress_part_done(struct ds_progress *p, double amount);
 /* ds_tick: moves the bar of a struct ds_progress (ctx, NULL allowed) and stops on an interrupt. */
 int ds_progress_tick(void *ctx, int done, int total);
+/* Progress of loading or writing, done and total in bytes: the same for a bar of bytes. */
+int ds_progress_bytes(void *ctx, uint64_t done, uint64_t total);
 /* Clears the line; call before printing anything else on the terminal. */
 void ds_progress_clear(struct ds_progress *p);
 void ds_progress_end(struct ds_progress *p);

@@ -17,57 +17,51 @@ int ds_tool_fail(const char *prog, const struct ds_err *e)
     return e->code == DS_EARG ? DS_EXIT_USAGE : DS_EXIT_FAIL;
 }
 
-static void loading(void *ctx, uint64_t done, uint64_t total) { ds_progress_set(ctx, (double)done, (double)total); }
-
 ds_status ds_tool_open(ds_engine **g, const struct ds_options *o, struct ds_err *e)
 {
     struct ds_progress p;
     struct ds_options with = *o;
     if (!o->model && !o->synth.like)
         return ds_fail(e, DS_EARG, "no model is named, and none lies in ../models beside the program's folder or in ./models");
+    ds_tool_catch_interrupt();
     ds_progress_start(&p, o->synth.like ? "making weights" : "loading", DS_PROGRESS_BYTES);
-    with.progress = loading;
+    with.progress = ds_progress_bytes;
     with.progress_ctx = &p;
     ds_status st = ds_engine_open(g, &with, e);
     ds_progress_end(&p);
     return st;
 }
 
-static const char lost[] = "%s: the output could not be written";
+static const char lost[] = "standard output: the output could not be written";
 static bool stdout_is_lost;          /* and some ds_err says so */
 
 ds_status ds_tool_print(const void *p, size_t n, struct ds_err *e)
 {
     if (fwrite(p, 1, n, stdout) == n && !fflush(stdout)) return DS_OK;
     stdout_is_lost = true;
-    return ds_fail(e, DS_EIO, lost, "standard output");
+    return ds_fail(e, DS_EIO, "%s", lost);
 }
 
 ds_status ds_tool_write(const struct ds_bytes *b, const char *path, struct ds_err *e)
 {
-    char tmp[4096];
+    char target[DS_PATH_MAX], tmp[DS_PATH_MAX];
+    struct ds_out o;
     if (b->failed) return ds_fail(e, DS_ENOMEM, "the output passes %zu bytes", b->max);
     if (!path) return ds_tool_print(b->p ? b->p : "", b->n, e);
-    if (snprintf(tmp, sizeof tmp, "%s.tmp", path) >= (int)sizeof tmp) return ds_fail(e, DS_EARG, "%s: the path is too long", path);
-    FILE *f = fopen(tmp, "wb");
-    if (!f) return ds_fail(e, DS_EIO, "%s: cannot be created", tmp);
-    bool ok = fwrite(b->p ? b->p : "", 1, b->n, f) == b->n;
-    ok = !fclose(f) && ok;
-    if (!ok || rename(tmp, path)) {
-        remove(tmp);
-        return ds_fail(e, DS_EIO, lost, path);
-    }
-    return DS_OK;
+    ds_status st = ds_out_target(target, path, e);
+    if (st) return st;
+    if (snprintf(tmp, sizeof tmp, "%s.tmp", target) >= (int)sizeof tmp) return ds_fail(e, DS_EARG, "%s: the path is too long", path);
+    if ((st = ds_out_open(&o, tmp, true, e))) return st;
+    st = ds_out_write(&o, b->p ? b->p : "", b->n, e);
+    const ds_status shut = ds_out_close(&o, false, st ? NULL : e);
+    if (st || (st = shut) || (st = ds_file_rename(tmp, target, e))) ds_file_remove(tmp);
+    return st;
 }
 
 int ds_tool_finish(const char *prog, int rc)
 {
     if (!fflush(stdout) && !ferror(stdout)) return rc;
-    if (!stdout_is_lost) {
-        fprintf(stderr, "%s: ", prog);
-        fprintf(stderr, lost, "standard output");
-        fputc('\n', stderr);
-    }
+    if (!stdout_is_lost) fprintf(stderr, "%s: %s\n", prog, lost);
     return rc ? rc : DS_EXIT_FAIL;
 }
 

@@ -17,12 +17,12 @@ void ds_tool_catch_interrupt(void);
  * interrupt, otherwise 1. */
 int ds_tool_fail(const char *prog, const struct ds_err *e);
 
-/* Opens the engine of o with a progress bar on stderr. */
+/* Opens the engine of o with a progress bar on stderr; from here on interrupts are caught, and one stops the loading (DS_ECANCEL). */
 ds_status ds_tool_open(ds_engine **g, const struct ds_options *o, struct ds_err *e);
 
 /* Writes n bytes to stdout at once. What is lost there is said once: by the first call that fails, not by ds_tool_finish again. */
 ds_status ds_tool_print(const void *p, size_t n, struct ds_err *e);
-/* Writes b to stdout, or to `path` through a temporary file that is renamed into place. */
+/* Writes b to stdout, or to `path`: through a temporary file that is renamed into place, behind the links of path when it has some. */
 ds_status ds_tool_write(const struct ds_bytes *b, const char *path, struct ds_err *e);
 /* Flushes stdout; EXIT_FAIL when anything written there was lost (with a sentence, if none was said yet), otherwise rc. */
 int ds_tool_finish(const char *prog, int rc);
