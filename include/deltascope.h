@@ -26,6 +26,9 @@ struct ds_synth_spec {              /* random weights in a published geometry (s
     const char *type;               /* storage type of 2-D weights: "q8_0" */
     int layers, vocab;              /* 0: as published */
     uint64_t seed;
+    /* Only the facts and the plan are wanted: where the backend can tell them without weights, none are made, the engine has no
+     * hash, ds_plan.available is set, and sessions are refused. Memory that does not suffice is no failure then. */
+    bool plan_only;
     /* Progress of making (and writing) the weights, done and total in bytes; non-zero stops with DS_ECANCEL. May be NULL. */
     int (*progress)(void *ctx, uint64_t done, uint64_t total);
     void *progress_ctx;
@@ -61,11 +64,12 @@ struct ds_plan {                    /* bytes; exact: what the engine allocates, 
     uint64_t state;                 /* conv and recurrent state, one session */
     uint64_t snapshots;             /* one snapshot of state and last logits, KV not counted */
     uint64_t scratch;               /* activations of one ubatch and kernel scratch, all threads */
+    uint64_t available;             /* a plan alone: bytes that could be had when it was made; 0: the weights are there */
 };
 
 struct ds_model_info {
     const char *path, *arch, *name;
-    uint64_t hash, file_bytes, params;
+    uint64_t hash, file_bytes, params;      /* hash 0: weights that were not made */
     char type[16];                  /* storage type with most bytes: "q8_0" */
     int n_layer, n_gdn, n_attn, n_mtp, hidden, n_vocab, n_ff;
     int n_head, n_kv, head_dim, n_rot;

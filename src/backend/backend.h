@@ -192,6 +192,7 @@ struct ds_backend {
     const char *device;            /* the accelerator by its own name; NULL: none */
     const char *gdn_form;          /* "seq" or "chunk": how prefill runs the recurrence */
     bool grouped;                  /* matmul takes whole groups */
+    bool plans;                    /* weight_new takes matrices without data, for engines that only plan */
     double cosine_limit;           /* least cosine of logits against the template for float weights */
     double cache_limit;            /* largest |difference| of caches relative to their norm */
     struct ds_step step;           /* of the step in progress; set by begin */

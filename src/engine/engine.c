@@ -49,7 +49,7 @@ static void fill_info(struct ds_engine *g)
     f->path = ds_gguf_path(g->gguf);
     f->arch = hp->arch;
     copy_name(g);
-    f->hash = ds_gguf_hash(g->gguf);
+    f->hash = g->plan_only ? 0 : ds_gguf_hash(g->gguf);
     f->file_bytes = ds_gguf_file_bytes(g->gguf);
     f->params = g->model.params;
     main_type(g->gguf, f->type);
@@ -88,6 +88,7 @@ static ds_status load(struct ds_engine *g, const struct ds_options *o, struct ds
 {
     if (o->synth.like) {
         struct ds_synth_spec spec = o->synth;
+        g->plan_only = spec.plan_only = spec.plan_only && g->be->plans;
         if (!spec.progress) spec.progress = o->progress, spec.progress_ctx = o->progress_ctx;
         return ds_synth_make(&spec, &g->gguf, e);
     }
@@ -119,17 +120,33 @@ static ds_status open_backend(struct ds_engine *g, const struct ds_options *o, b
     return g->be ? DS_OK : e->code;
 }
 
-/* The window: as asked, at most the model's; unasked, what memory allows of it. */
+/* Bytes that weights without data would take. */
+static uint64_t unmade_bytes(const struct ds_engine *g)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < ds_gguf_n_tensors(g->gguf); i++) {
+        const struct ds_tensor *t = ds_gguf_tensor(g->gguf, i);
+        if (!t->data) n += t->bytes;
+    }
+    return n;
+}
+
+/* The window: as asked, at most the model's; unasked, what memory allows of it (a plan alone: all of it where not even a token fits). */
 static ds_status choose_ctx(struct ds_engine *g, int64_t asked, struct ds_err *e)
 {
     const struct ds_model *m = &g->model;
     const uint64_t per_256 = ds_state_kv_bytes(m, 256), room = g->be->ops->mem_available(g->be);
-    const uint64_t fixed = ds_scratch_bytes(m, g->ubatch, g->max_cuts) + ds_state_gdn_bytes(m) + (64u << 20);
+    const uint64_t fixed = ds_scratch_bytes(m, g->ubatch, g->max_cuts) + ds_state_gdn_bytes(m) + (64u << 20) + (g->plan_only ? unmade_bytes(g) : 0);
     const uint64_t left = room > fixed ? room - fixed : 0;
     int64_t fits = per_256 ? (int64_t)(left / per_256) * 256 : m->hp.ctx;
     if (asked > m->hp.ctx)
         return ds_fail(e, DS_EARG, "a window of %lld tokens was asked for, but the model's is %lld", (long long)asked, (long long)m->hp.ctx);
+    if (g->plan_only && fits < 1) fits = m->hp.ctx;
     g->info.ctx = asked > 0 ? asked : fits < m->hp.ctx ? fits : m->hp.ctx;
+    if (g->plan_only) {
+        g->room = room;
+        return DS_OK;
+    }
     if (asked > fits || g->info.ctx < 1)
         return ds_fail(e, DS_ENOMEM, "a window of %lld tokens needs %.1f MiB beside the weights, but %.1f MiB of memory are available", (long long)g->info.ctx,
                        (double)(ds_state_kv_bytes(m, g->info.ctx) + fixed) / 1048576.0, (double)room / 1048576.0);
@@ -139,7 +156,7 @@ static ds_status choose_ctx(struct ds_engine *g, int64_t asked, struct ds_err *e
 static ds_status open_steps(struct ds_engine *g, const struct ds_options *o, bool tandem, struct ds_err *e)
 {
     ds_status st;
-    if ((st = load(g, o, e)) || (st = open_backend(g, o, tandem, e)) ||
+    if ((st = open_backend(g, o, tandem, e)) || (st = load(g, o, e)) ||
         (st = ds_model_bind(&g->model, g->gguf, g->be, o->progress, o->progress_ctx, e)) || (st = ds_tokenizer_new(&g->tok, g->gguf, e)))
         return st;
     fill_info(g);
@@ -203,7 +220,7 @@ bool ds_engine_layer_is_attn(const ds_engine *g, int layer) { return layer >= 0 
 void ds_engine_plan(const ds_engine *g, struct ds_plan *p)
 {
     const struct ds_model *m = &g->model;
-    *p = (struct ds_plan){ .weights = g->info.file_bytes };
+    *p = (struct ds_plan){ .weights = g->info.file_bytes, .available = g->room };
     for (int i = 0; i < m->n_owned; i++) p->weights_extra += g->be->ops->weight_extra_bytes(g->be, m->owned[i]);
     p->kv = ds_state_kv_bytes(m, g->info.ctx);
     p->state = ds_state_gdn_bytes(m);

@@ -23,6 +23,8 @@ struct ds_engine {
     int threads, ubatch, max_cuts;
     unsigned isa;
     bool kv_f16;
+    bool plan_only;                /* the weights were not made */
+    uint64_t room;                 /* memory that could be had for all of it, when plan_only */
 };
 
 struct ds_session {

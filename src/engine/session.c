@@ -11,6 +11,10 @@ ds_status ds_session_new(ds_session **out, ds_engine *g, struct ds_err *e)
 {
     struct ds_session *s = calloc(1, sizeof *s);
     *out = NULL;
+    if (g->plan_only) {
+        free(s);
+        return ds_fail(e, DS_EARG, "the engine was opened for its plan only, so there are no weights to run a session on");
+    }
     if (!s || !(s->logits = malloc((size_t)g->model.hp.n_vocab * sizeof(float)))) {
         free(s);
         return ds_fail(e, DS_ENOMEM, "the system refused memory for a session");

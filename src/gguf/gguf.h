@@ -31,7 +31,7 @@ struct ds_tensor {
     uint64_t ne[4];                /* ne[0] is contiguous; unused dims are 1; none is 0 */
     const struct ds_type *type;    /* NULL: a type that exists but is not supported (see gguf_id) */
     uint32_t gguf_id;
-    const void *data;              /* in the map, aligned to at least 8 bytes there; NULL when type is NULL */
+    const void *data;              /* in the map, aligned to at least 8 bytes there; NULL when type is NULL, or in a directory made for a plan */
     uint64_t bytes;                /* 0 when type is NULL */
     int shard;                     /* which file of a split set; -1: data given to a writer, in no file */
     uint64_t file_off;             /* absolute offset in that file */

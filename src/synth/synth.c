@@ -187,7 +187,13 @@ static ds_status run_pieces(const struct build *b, struct ds_pool *pool, struct 
     return DS_OK;
 }
 
-static uint64_t aligned(uint64_t bytes) { return (bytes + 63) & ~(uint64_t)63; }
+static bool has_data(const struct build *b, const struct ds_synth_tensor *t)
+{
+    return !b->spec->plan_only || (t->type == &ds_types[DS_T_F32] && t->bytes <= DS_SYNTH_SMALL);
+}
+
+/* Bytes of a tensor in the block of memory. */
+static uint64_t room(const struct build *b, const struct ds_synth_tensor *t) { return has_data(b, t) ? (t->bytes + 63) & ~(uint64_t)63 : 0; }
 
 /* Appends the pieces of all tensors that are copies, or of all others; returns their number. */
 static size_t add_pieces(const struct build *b, struct piece *pieces, bool copies)
@@ -197,9 +203,9 @@ static size_t add_pieces(const struct build *b, struct piece *pieces, bool copie
     for (size_t i = 0; i < b->n; i++) {
         const struct ds_synth_tensor *t = &b->t[i];
         uint64_t seed = ds_hash64(t->name, strlen(t->name), b->spec->seed);
-        for (uint64_t at = 0; at < t->n && (t->fill == DS_FILL_EMBED) == copies; at += PIECE)
-            pieces[k++] = (struct piece){ t, data, at, seed, b->mem->p };
-        data += aligned(t->bytes);
+        const bool now = has_data(b, t) && (t->fill == DS_FILL_EMBED) == copies;
+        for (uint64_t at = 0; at < t->n && now; at += PIECE) pieces[k++] = (struct piece){ t, data, at, seed, b->mem->p };
+        data += room(b, t);
     }
     return k;
 }
@@ -209,9 +215,10 @@ static ds_status fill_tensors(struct build *b, struct ds_err *e)
     size_t most = 0;
     const unsigned char *data = b->mem->p;
     for (size_t i = 0; i < b->n; i++) {
-        most += (size_t)((b->t[i].n + PIECE - 1) / PIECE);
-        ds_gguf_put_tensor(b->w, b->t[i].name, b->t[i].type, b->t[i].n_dims, b->t[i].ne, data);
-        data += aligned(b->t[i].bytes);
+        const struct ds_synth_tensor *t = &b->t[i];
+        if (has_data(b, t)) most += (size_t)((t->n + PIECE - 1) / PIECE);
+        ds_gguf_put_tensor(b->w, t->name, t->type, t->n_dims, t->ne, has_data(b, t) ? data : NULL);
+        data += room(b, t);
     }
     struct piece *pieces = malloc(most * sizeof *pieces);
     struct ds_pool *pool = pieces ? ds_pool_new(ds_cpu_count()) : NULL;
@@ -230,7 +237,7 @@ static ds_status fill_tensors(struct build *b, struct ds_err *e)
 static ds_status take_memory(struct build *b, struct ds_err *e)
 {
     uint64_t need = 0, have = ds_mem_available();
-    for (size_t i = 0; i < b->n; i++) need += aligned(b->t[i].bytes);
+    for (size_t i = 0; i < b->n; i++) need += room(b, &b->t[i]);
     if (need > have)
         return ds_fail(e, DS_ENOMEM, "%s: the weights take %.2f GiB, but %.2f GiB of memory are available here; ask for fewer layers, a smaller "
                        "vocabulary or a smaller type", b->label, (double)need * 0x1p-30, (double)have * 0x1p-30);

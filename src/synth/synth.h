@@ -18,11 +18,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A model in memory, as if read from a file. Fails before allocating when it does not fit into the memory
+/* A model in memory, as if read from a file. With plan_only, tensors above DS_SYNTH_SMALL bytes and all but f32 ones have no data (the
+ * vectors, which every backend reads when it opens, have theirs). Fails before allocating when it does not fit into the memory
  * that is free (DS_ENOMEM with both numbers), on an unknown name or type, or on a vocabulary below
  * DS_SYNTH_MIN_VOCAB (DS_EARG). */
 ds_status ds_synth_make(const struct ds_synth_spec *spec, struct ds_gguf **out, struct ds_err *e);
 
+enum { DS_SYNTH_SMALL = 1 << 20 };
 enum { DS_SYNTH_MIN_VOCAB = 288, DS_SYNTH_MAX_VOCAB = 1 << 20, DS_SYNTH_MAX_LAYERS = 512 };
 
 /* --- within src/synth --- */

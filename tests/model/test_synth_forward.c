@@ -108,8 +108,34 @@ static void greedy_token_is_clear(void)
     free(a);
 }
 
+/* An engine for its plan alone: the plan of the whole one, no hash, and no session. */
+static void plan_only_engine(void)
+{
+    struct ds_options o = { .synth = { .like = "qwen3.5-0.8b", .type = "q4_0", .layers = 4, .vocab = VOCAB }, .backend = "cpu", .ctx = 64 };
+    ds_engine *whole = NULL, *plan = NULL;
+    ds_session *s = NULL;
+    struct ds_plan a, b;
+    struct ds_err e = { 0 };
+    CHECK(!ds_engine_open(&whole, &o, &e));
+    o.synth.plan_only = true;
+    CHECK(!ds_engine_open(&plan, &o, &e));
+    if (whole && plan) {
+        ds_engine_plan(whole, &a);
+        ds_engine_plan(plan, &b);
+        CHECK(a.available == 0 && b.available > 0 && ds_engine_info(plan)->hash == 0 && ds_engine_info(whole)->hash);
+        b.available = 0;
+        CHECK(!memcmp(&a, &b, sizeof a));
+        CHECK(ds_session_new(&s, plan, &e) == DS_EARG && !s && strstr(e.msg, "plan"));
+        CHECK(!ds_session_new(&s, whole, &e) && s);
+    }
+    ds_session_free(s);
+    ds_engine_close(plan);
+    ds_engine_close(whole);
+}
+
 static const struct ds_test tests[] = {
     { "rounding_moves_logits_little", rounding_moves_logits_little },
     { "greedy_token_is_clear", greedy_token_is_clear },
+    { "plan_only_engine", plan_only_engine },
 };
 DS_TEST_MAIN(tests)

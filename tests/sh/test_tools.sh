@@ -335,7 +335,8 @@ synth_writes_models() {
     expect 0 "$ds" info "$TMP/first.gguf" --json --ctx 512
     cp "$TMP/out" "$TMP/file.json"
     expect 0 "$ds" info --like qwen3.5-0.8b --type q8_0 --layers 4 --vocab 4096 --seed 3 --json --ctx 512
-    py 'assert d[0]["geometry"] == d[1]["geometry"] and d[0]["types"] == d[1]["types"] and d[0]["params"] == d[1]["params"]' "$TMP/file.json" "$TMP/out"
+    py 'for k in ("geometry", "types", "type_bytes", "tensors", "params", "file_bytes", "plan_bytes", "kernels", "ctx", "ubatch"): assert d[0][k] == d[1][k], k
+assert d[0]["hash"] and d[1]["hash"] is None and d[0]["available_bytes"] is None and d[1]["available_bytes"] > 0' "$TMP/file.json" "$TMP/out"
     refuses 2 "" "$ds" synth --like qwen3.5-0.8b --type q9_9 -o "$TMP/t.gguf"
     [ ! -e "$TMP/t.gguf" ] || fail "a file was left behind"
     refuses 1 "" "$ds" synth --like qwen3.5-0.8b --type q8_0 --layers 4 --vocab 4096 -o "$TMP/no/such/folder/t.gguf"
@@ -401,6 +402,27 @@ END
     [ -z "$(find "$TMP" -name 'big.gguf*')" ] || fail "left behind: $(find "$TMP" -name 'big.gguf*')"
 }
 
+# The plan of a model that may not fit here, without making it.
+plan_needs_no_weights() {
+    python3 - "$ds" <<'END'
+import json, resource, subprocess, sys, time
+run = lambda *a: subprocess.run([sys.argv[1], "info", *a], capture_output=True, check=True).stdout.decode()
+start = time.time()
+i = json.loads(run("--like", "qwen3.6-27b", "--type", "q8_0", "--ctx", "4096", "--json"))
+took = time.time() - start
+p = i["plan_bytes"]
+assert took < 5, "took %.1f s" % took
+assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 400000 * (1024 if sys.platform == "darwin" else 1)
+assert p["weights"] > 28.5e9 and p["kv"] == 16 * 2 * 4 * 256 * 2 * 4096 and i["params"] == 26895998464 and i["hash"] is None
+giant = ("--like", "qwen3.6-27b", "--type", "f32", "--layers", "512")
+text, i = run(*giant), json.loads(run(*giant, "--json"))
+fits = i["plan_bytes"]["total"] <= i["available_bytes"]
+assert ("DOES NOT FIT" in text) == (not fits), text
+assert fits or i["ctx"] == i["geometry"]["ctx_model"]
+END
+    refuses 2 "window of 999999" "$ds" info --like qwen3.6-27b --ctx 999999
+}
+
 # On a terminal: a bar after two seconds, gone before anything else is printed; Ctrl-C stops within a chunk.
 bar_and_interrupt() {
     cat >"$TMP/terminal.py" <<'END'
@@ -439,4 +461,5 @@ END
 
 run_cases "help_of_every_tool bad_usage_is_one_sentence failures_are_one_sentence lost_output_is_said_once default_model_is_found info_adds_up
     bench_json_fields rates_start_at_256 cold_runs_have_no_warm_up profile_lines profile_table skips_are_marked skips_are_no_answer
-    modelbench_flags check_reports synth_writes_models synth_writes_files_only weights_can_be_interrupted bar_and_interrupt" "$@"
+    modelbench_flags check_reports synth_writes_models synth_writes_files_only weights_can_be_interrupted plan_needs_no_weights
+    bar_and_interrupt" "$@"

@@ -297,6 +297,34 @@ static void file_round_trip(void)
     }
 }
 
+/* The directory of a model without its matrices: the same keys and shapes, and the same bytes where there are any. */
+static void plan_has_all_but_matrices(void)
+{
+    struct ds_synth_spec s = { .like = "qwen3.6-35b-a3b", .type = "q4_k", .layers = 4, .vocab = 3000, .seed = 7, .plan_only = true };
+    struct ds_err e = { 0 };
+    struct ds_gguf *plan = NULL, *full = make(s.like, s.type, s.layers, s.vocab, s.seed);
+    CHECK_MSG(!ds_synth_make(&s, &plan, &e), "%s", e.msg);
+    REQUIRE(plan && full);
+    CHECK(ds_gguf_n_tensors(plan) == ds_gguf_n_tensors(full) && ds_gguf_file_bytes(plan) == ds_gguf_file_bytes(full));
+    CHECK(ds_gguf_n_keys(plan) == ds_gguf_n_keys(full));
+    uint64_t held = 0;
+    for (size_t i = 0; i < ds_gguf_n_tensors(plan); i++) {
+        const struct ds_tensor *a = ds_gguf_tensor(plan, i), *b = ds_gguf_tensor(full, i);
+        CHECK_MSG(!strcmp(a->name, b->name) && a->type == b->type && a->bytes == b->bytes && !memcmp(a->ne, b->ne, sizeof a->ne), "%s", a->name);
+        bool small = a->n_dims == 1 || strstr(a->name, "ssm_conv1d");
+        CHECK_MSG((a->data != NULL) == small, "%s", a->name);
+        if (a->data) CHECK_MSG(!memcmp(a->data, b->data, a->bytes), "%s", a->name);
+        if (a->data) held += a->bytes;
+    }
+    CHECK(held < 2u << 20);
+    ds_gguf_close(plan);
+    ds_gguf_close(full);
+    /* A model that no memory holds has a plan all the same. */
+    struct ds_synth_spec giant = { .like = "qwen3.6-35b-a3b", .type = "f32", .layers = 300, .plan_only = true };
+    CHECK_MSG(!ds_synth_make(&giant, &plan, &e), "%s", e.msg);
+    ds_gguf_close(plan);
+}
+
 struct stop { uint64_t after, last; int calls; };
 
 static int stop_after(void *ctx, uint64_t done, uint64_t total)
@@ -364,6 +392,7 @@ static const struct ds_test tests[] = {
     { "head_counts", head_counts },
     { "vocabulary", vocabulary },
     { "file_round_trip", file_round_trip },
+    { "plan_has_all_but_matrices", plan_has_all_but_matrices },
     { "can_be_stopped", can_be_stopped },
     { "refusals", refusals },
 };

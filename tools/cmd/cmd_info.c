@@ -84,7 +84,7 @@ static void write_json(struct ds_bytes *out, const ds_engine *g, const struct ds
     ds_jo_init(&j, out, true);
     ds_jo_obj(&j);
     ds_jm_text(&j, "path", m->path);
-    ds_jm_text(&j, "hash", hash);
+    ds_jm_text(&j, "hash", m->hash ? hash : NULL);
     ds_jm_text(&j, "arch", m->arch);
     ds_jm_text(&j, "name", m->name);
     ds_jm_text(&j, "type", m->type);
@@ -108,6 +108,7 @@ static void write_json(struct ds_bytes *out, const ds_engine *g, const struct ds
     ds_jm_int(&j, "scratch", (int64_t)p->scratch);
     ds_jm_int(&j, "total", (int64_t)total(p));
     ds_jo_obj_end(&j);
+    ds_jm_positive(&j, "available_bytes", (double)p->available);
     ds_jm_text(&j, "backend", ds_engine_backend(g));
     ds_jm_text(&j, "placement", ds_engine_placement(g));
     ds_jm_text(&j, "isa", ds_engine_isa(g));
@@ -127,8 +128,9 @@ static void text_head(struct ds_bytes *out, const struct ds_model_info *m)
     ds_human_bytes(size, (double)m->file_bytes);
     ds_human_count(params, (double)m->params);
     ds_bytes_printf(out, "model      %s\n", m->path ? m->path : "made in memory");
-    ds_bytes_printf(out, "name       %s (%s), %s parameters, mostly %s, %s, hash %016" PRIx64 "\n", m->name ? m->name : "?", m->arch, params,
-                    m->type, size, m->hash);
+    ds_bytes_printf(out, "name       %s (%s), %s parameters, mostly %s, %s, ", m->name ? m->name : "?", m->arch, params, m->type, size);
+    if (m->hash) ds_bytes_printf(out, "hash %016" PRIx64 "\n", m->hash);
+    else ds_bytes_puts(out, "not made\n");
     ds_bytes_printf(out, "layers     %d: %d GDN, %d full attention (every %d%s)%s\n", m->n_layer, m->n_gdn, m->n_attn, m->full_attention_interval,
                     m->full_attention_interval == 1 ? "st" : m->full_attention_interval == 2 ? "nd" : m->full_attention_interval == 3 ? "rd" : "th",
                     m->n_mtp ? ", and an MTP block that is not run" : "");
@@ -193,6 +195,11 @@ static void text_plan(struct ds_bytes *out, const ds_engine *g, const struct ds_
     }
     ds_grid_text(out, &t);
     ds_grid_free(&t);
+    if (total(p) > p->available && p->available) {
+        char have[16];
+        ds_human_bytes(have, (double)p->available);
+        ds_bytes_printf(out, "  DOES NOT FIT: %s of memory are available here\n", have);
+    }
 }
 
 static void text_kernels(struct ds_bytes *out, const ds_engine *g)
@@ -228,6 +235,7 @@ int ds_cmd_info(int argc, char **argv)
     struct ds_err e;
     int rc = ds_cli_parse(&cli, argc, argv);
     if (rc != DS_CLI_GO) return rc;
+    common.engine.synth.plan_only = true;
     if (ds_tool_open(&g, &common.engine, &e)) return ds_tool_fail(cli.prog, &e);
     const struct ds_model_info *m = ds_engine_info(g);
     ds_engine_plan(g, &plan);
