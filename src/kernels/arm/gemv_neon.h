@@ -90,7 +90,7 @@ INLINE float row_float(enum ds_type_id id, const char *w, const float *x, int k)
     float32x4_t acc[4] = { vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0) };
     for (int i = 0; i < k; i += 16, w += 16 * bytes) {
         prefetch(w, 16 * bytes);
-        UNROLL for (int j = 0; j < 4 && i + 4 * j < k; j++) {
+        for (int j = 0; j < 4 && i + 4 * j < k; j++) {
             float v[4], last[4] = { 0 };
             const float *a = x + i + 4 * j;
             widen(v, id, w + 4 * bytes * j, k - i - 4 * j);
