@@ -122,7 +122,7 @@ old_x86() {
     return $status
 }
 
-emulated() { conf=$1 cpu=$2; shift 2; echo "--- $cpu"; tests_of "$conf" -t 900 -w "$cpu" "$@"; }
+emulated() { conf=$1 cpu=$2; shift 2; echo "--- $cpu"; DS_EMULATED=1 tests_of "$conf" -t 900 -w "$cpu" "$@"; }
 
 # The witness at every instruction set level of this machine, on every small model.
 isa_levels() {
