@@ -239,14 +239,15 @@ ds_status ds_session_prefill(ds_session *s, const int32_t *ids, int n, enum ds_r
         if (!st && tick && tick(tick_ctx, done, n) && done < n)
             st = ds_fail(e, DS_ECANCEL, "stopped after %d of %d tokens", done, n);
     }
+    /* A pass over the logits: a part of the prefill that a caller's clock sees too. */
+    const bool finite = st || s->skip || !s->has_logits || finite_row(s->logits, (size_t)s->g->model.hp.n_vocab);
     if (profile && !st) {
         ds_prof_finish(&s->prof, ds_now_ns() - t0);
         s->profiled = true;
     }
     s->g->run.prof = NULL;
     s->n_cuts = 0;
-    if (!st && !s->skip && s->has_logits && !finite_row(s->logits, (size_t)s->g->model.hp.n_vocab)) st = name_layer(s, e);
-    return st;
+    return finite ? st : name_layer(s, e);
 }
 
 ds_status ds_session_decode(ds_session *s, int32_t id, struct ds_err *e)

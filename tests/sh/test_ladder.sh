@@ -34,8 +34,11 @@ for P in (24, 48):
     for u in (256, 512, 1024, 2048): assert (5, P, u) in cells, (5, P, u)
 assert len(cells) == 18
 for r in R:
-    for k in ("name", "ms", "median_ms", "stages_ms", "machine", "backend", "placement", "commit", "model_hash", "command", "date", "clock", "busy"):
+    for k in ("name", "ms", "median_ms", "stages_ms", "machine", "backend", "placement", "commit", "model_hash", "command", "date", "clock", "busy",
+              "phase", "kv", "gdn", "profile", "skip", "flags", "gemm_classes"):
         assert k in r, k
+    for k in ("peak_int8_gops", "peak_f32_gflops", "peak_float_product_gflops", "read_gbs", "copy_gbs"): assert r["machine"][k] > 0, k
+    assert {c["class"] for c in r["gemm_classes"]} >= {"qkv", "z", "gates", "ssm_out", "attention", "mlp", "head"}
     assert len(r["ms"]) == 2 and r["median_ms"] == min(r["ms"]), "the lower middle of two"
     s = r["stages_ms"]
     assert sorted(s) == sorted(STAGES)
@@ -104,7 +107,9 @@ for r in R: r["machine"]["cpu"] = "Another CPU"; r["placement"] = "gemm"; r["bac
     py 'assert d[0] == d[1]' "$TMP/out" "$TMP/two/ladder.json"
     # The same cell twice: the later one is shown, and that is said.
     change "$TMP/later.json" '
-for r in R: r["date"] = "2999-01-01T00:00:00Z"; r["ms"] = [7777.0]; r["median_ms"] = 7777.0'
+for r in R:
+    r["stages_ms"]["other"] += 7777 - r["median_ms"]
+    r["date"] = "2999-01-01T00:00:00Z"; r["ms"] = [7777.0]; r["median_ms"] = 7777.0'
     expect 0 "$ds" ladder --merge "$TMP/later.json" "$TMP/l/ladder.json"
     grep -q '7777.0' "$TMP/out"
     grep -q 'measured again later' "$TMP/out"
@@ -112,12 +117,25 @@ for r in R: r["date"] = "2999-01-01T00:00:00Z"; r["ms"] = [7777.0]; r["median_ms
 
 merge_refuses() {
     measured
-    for key in machine backend placement commit model_hash command date ms clock busy stages_ms median_ms; do
+    fields="rung name phase P ubatch ms median_ms stages_ms gemm_classes skip profile runs_of_rung warm_up_tokens flags machine backend placement
+        kv gdn commit model model_hash command date clock busy busy_why"
+    for key in $fields; do
         change "$TMP/bad.json" "del R[5]['$key']"
-        refuses 1 "$key" "$ds" ladder --merge "$TMP/l/ladder.json" "$TMP/bad.json"
-        grep -q "bad.json: record 5" "$TMP/err" || fail "the record is not named: $(cat "$TMP/err")"
+        refuses 1 "bad.json: record 5: '$key' is missing" "$ds" ladder --merge "$TMP/l/ladder.json" "$TMP/bad.json"
+        change "$TMP/bad.json" "R[5]['$key'] = [[1]] if not isinstance(R[5]['$key'], list) else 'words'"
+        refuses 1 "bad.json: record 5: '$key'" "$ds" ladder --merge "$TMP/bad.json"
     done
-    for key in commit command date model_hash backend; do
+    for key in cpu cores threads isa gpu peak_int8_gops peak_f32_gflops peak_float_product_gflops read_gbs copy_gbs; do
+        change "$TMP/bad.json" "del R[5]['machine']['$key']"
+        refuses 1 "record 5: 'machine.$key' is missing" "$ds" ladder --merge "$TMP/bad.json"
+        change "$TMP/bad.json" "R[5]['machine']['$key'] = {}"
+        refuses 1 "record 5: 'machine.$key'" "$ds" ladder --merge "$TMP/bad.json"
+    done
+    for key in class kernel ms gflop gb; do
+        change "$TMP/bad.json" "del R[5]['gemm_classes'][1]['$key']"
+        refuses 1 "record 5: 'gemm_classes.$key' is missing" "$ds" ladder --merge "$TMP/bad.json"
+    done
+    for key in commit command date model_hash backend kv gdn profile name phase; do
         change "$TMP/bad.json" "R[2]['$key'] = ''"
         refuses 1 "$key" "$ds" ladder --merge "$TMP/bad.json"
         change "$TMP/bad.json" "R[2]['$key'] = None"
@@ -133,9 +151,10 @@ merge_refuses() {
         change "$TMP/bad.json" "$script"
         refuses 1 "decode" "$ds" ladder --merge "$TMP/bad.json"
     done
-    change "$TMP/bad.json" 'R[3]["ms"] = [3.0, 1.0, 2.0, 4.0]; R[3]["median_ms"] = 3.0'
+    four='m = R[3]["median_ms"]; R[3]["ms"] = [3 * m, m, 2 * m, 4 * m]; R[3]["stages_ms"] = {k: f * v for k, v in R[3]["stages_ms"].items()}'
+    change "$TMP/bad.json" "f = 3; $four; R[3]['median_ms'] = f * m"
     refuses 1 "median" "$ds" ladder --merge "$TMP/bad.json"
-    change "$TMP/good.json" 'R[3]["ms"] = [3.0, 1.0, 2.0, 4.0]; R[3]["median_ms"] = 2.0'
+    change "$TMP/good.json" "f = 2; $four; R[3]['median_ms'] = f * m"
     expect 0 "$ds" ladder --merge "$TMP/good.json"
     change "$TMP/bad.json" 'R[3]["ms"] = [-1.0]; R[3]["median_ms"] = -1.0'
     refuses 1 "ms" "$ds" ladder --merge "$TMP/bad.json"
@@ -144,6 +163,45 @@ merge_refuses() {
         change "$TMP/bad.json" "$script"
         refuses 1 "bad.json" "$ds" ladder --merge "$TMP/bad.json"
     done
+    # Of the rungs: 0, 1, 2, 3 at two lengths, then 4, then 5.
+    for script in 'R[0]["skip"] = "gdn"' 'R[0]["skip"] = "gdn"; R[0]["flags"] = ["TIMING ONLY"]' 'R[2]["skip"] = None' 'R[2]["skip"] = "attn"' \
+        'R[4]["skip"] = "gdn,attn"' 'R[6]["skip"] = "gdn"' 'R[8]["skip"] = "attn"' 'R[12]["skip"] = "gdn"'; do
+        change "$TMP/bad.json" "$script"
+        refuses 1 "'skip' is" "$ds" ladder --merge "$TMP/bad.json"
+    done
+    for script in 'R[0]["flags"] = ["TIMING ONLY"]' 'R[2]["flags"] = []' 'R[0]["flags"] = [1]'; do
+        change "$TMP/bad.json" "$script"
+        refuses 1 "'flags'" "$ds" ladder --merge "$TMP/bad.json"
+    done
+    for script in 'R[0]["name"] = "floor"' 'R[2]["rung"] = 0' 'R[0]["runs_of_rung"] = 3' 'R[8]["runs_of_rung"] = 4'; do
+        change "$TMP/bad.json" "$script"
+        refuses 1 "bad.json: record" "$ds" ladder --merge "$TMP/bad.json"
+    done
+    # The stages add up to the wall within 2 %.
+    for f in 1.03 0.97; do
+        change "$TMP/bad.json" "R[1]['stages_ms'] = {k: $f * v for k, v in R[1]['stages_ms'].items()}"
+        refuses 1 "'stages_ms' add up to" "$ds" ladder --merge "$TMP/bad.json"
+    done
+    change "$TMP/bad.json" 's = R[1]["stages_ms"]; s["norm+act"] += 100; s["other"] -= 100'
+    refuses 1 "negative time" "$ds" ladder --merge "$TMP/bad.json"
+    change "$TMP/good.json" 'k = R[1]["stages_ms"]; k["other"] += 0.018 * R[1]["median_ms"] - sum(v for n, v in k.items() if n != "qk-norm") + R[1]["median_ms"]'
+    expect 0 "$ds" ladder --merge "$TMP/good.json"
+    # Nothing is faster than its machine: all times, one repetition, or the stage of the products.
+    faster='
+r = R[1]
+r["ms"] = [x * f for x in r["ms"]]; r["median_ms"] *= f; r["stages_ms"] = {k: v * f for k, v in r["stages_ms"].items()}'
+    change "$TMP/bad.json" "f = 1e-3$faster"
+    refuses 1 "own peak" "$ds" ladder --merge "$TMP/bad.json"
+    change "$TMP/bad.json" 'R[1]["ms"] = [R[1]["median_ms"], R[1]["median_ms"] * 1e-3, max(R[1]["ms"])]'
+    refuses 1 "own peak" "$ds" ladder --merge "$TMP/bad.json"
+    change "$TMP/bad.json" 'k = R[1]["stages_ms"]; k["other"] += 0.999 * k["gemm+roundtrip"]; k["gemm+roundtrip"] *= 0.001'
+    refuses 1 "own peak" "$ds" ladder --merge "$TMP/bad.json"
+    change "$TMP/bad.json" 'for k in R[1]["machine"]: R[1]["machine"][k] = R[1]["machine"][k] * 1e-3 if k.startswith("peak") else R[1]["machine"][k]'
+    refuses 1 "own peak" "$ds" ladder --merge "$TMP/bad.json"
+    change "$TMP/bad.json" 'R[1]["machine"]["peak_int8_gops"] = 0; R[1]["gemm_classes"][0]["kernel"] = "q8_0 avx2"'
+    refuses 1 "no peak for a kernel" "$ds" ladder --merge "$TMP/bad.json"
+    change "$TMP/bad.json" 'R[1]["gemm_classes"] = []'
+    refuses 1 "names no product" "$ds" ladder --merge "$TMP/bad.json"
     echo '{"prefill": []}' >"$TMP/bad.json"
     refuses 1 "no ladder" "$ds" ladder --merge "$TMP/bad.json"
     echo '{"records": [' >"$TMP/bad.json"
@@ -189,7 +247,8 @@ for r in R:
         wall = per[r["P"]] * r["P"] + attention + 0.25
         r["ms"] = [wall]; r["median_ms"] = wall
         r["stages_ms"]["full-attn"] = attention + 0.25 + 0.5
-        r["stages_ms"]["qk-norm"] = 0.5'
+        r["stages_ms"]["qk-norm"] = 0.5
+        r["stages_ms"]["other"] += wall - sum(v for k, v in r["stages_ms"].items() if k != "qk-norm")'
     change "$TMP/even.json" "per = {24: 1.0, 48: 1.04}$set_per_token"
     expect 0 "$ds" ladder --merge "$TMP/even.json"
     grep -q '1\.000 .*1\.040' "$TMP/out" || fail "the attention term was not taken out: $(grep ubatch "$TMP/out")"

@@ -20,17 +20,23 @@
 #define DS_DIVERGENCE 0.05              /* rung 5: lengths that differ by more are flagged */
 extern const char *const ds_rung_names[DS_RUNGS];
 extern const int ds_rung5_ubatch[4];
+unsigned ds_rung_skip(int rung);        /* enum ds_skip bits that a rung leaves out */
 
 /* --- records ----------------------------------------------------------------------------------- */
 
 struct ds_record {                      /* strings belong to the document that it was read from */
     int rung, P, ubatch, reps;
     double median_ms, min_ms, max_ms, stages[DS_ST_COUNT];
-    const char *cpu, *gpu, *isa, *backend, *placement, *commit, *model, *command, *date, *clock;
+    const char *cpu, *gpu, *isa, *backend, *placement, *commit, *model, *model_hash, *command, *date, *clock;
     int threads, cores, section;        /* section: index into ds_ladder.sections */
     bool busy;
     const struct ds_json *json;
 };
+
+/* Reads the record r, the index-th of the document that `file` names in messages. Refused: a field of its provenance that is missing or
+ * of another type, a rung whose name, skip or flags are those of another one, a decode run, a median that is not that of its
+ * repetitions, stages that do not add up to the wall, and a time that beats its own machine's peaks. */
+ds_status ds_record_read(struct ds_record *rec, const struct ds_json *r, const char *file, int index, struct ds_err *e);
 
 /* Records of one machine, backend, placement and commit. A template has a title and no record. */
 struct ds_section { char title[320]; const struct ds_record *first; };
@@ -45,8 +51,8 @@ struct ds_ladder {
     char hash[32], type[32], arch[32], model[512];      /* of the first record */
 };
 void ds_ladder_free(struct ds_ladder *l);               /* a zeroed one is allowed */
-/* Reads the records of a document that `name` names in messages; takes it over. Refuses a record without
- * its provenance, with another model's hash, from a decode run, or whose median is not that of its runs. */
+/* Reads the records of a document that `name` names in messages; takes it over. Refuses what ds_record_read refuses,
+ * and a record with another model's hash. */
 ds_status ds_ladder_add(struct ds_ladder *l, struct ds_json *doc, const char *name, struct ds_err *e);
 ds_status ds_ladder_add_file(struct ds_ladder *l, const char *path, struct ds_err *e);
 /* A section without records, for a machine that was not measured. */

@@ -14,7 +14,11 @@ const char *const ds_rung_names[DS_RUNGS] = { "baseline", "no-gdn", "no-attn", "
 const int ds_rung5_ubatch[4] = { 256, 512, 1024, 2048 };
 enum { N_UBATCH = sizeof ds_rung5_ubatch / sizeof *ds_rung5_ubatch };
 
-static const unsigned rung_skip[4] = { 0, DS_SKIP_GDN, DS_SKIP_ATTN, DS_SKIP_GDN | DS_SKIP_ATTN };
+unsigned ds_rung_skip(int rung)
+{
+    static const unsigned skip[DS_RUNGS] = { 0, DS_SKIP_GDN, DS_SKIP_ATTN, DS_SKIP_GDN | DS_SKIP_ATTN, 0, 0 };
+    return skip[rung];
+}
 
 struct measuring {
     const struct ds_ladder_spec *s;
@@ -61,18 +65,42 @@ static ds_status new_cells(struct ds_cell *row, const struct ds_ladder_spec *s, 
     return st;
 }
 
+static double larger(double a, double b) { return a > b ? a : b; }
+
+/* Asked before anything is timed: records without peaks are worth nothing. */
+static ds_status has_peaks(struct measuring *m, struct ds_err *e)
+{
+    const struct ds_peaks *p = ds_engine_peaks(m->rig.g);
+    if (p->int8_gops > 0 && p->f32_gflops > 0 && p->read_gbs > 0 && p->copy_gbs > 0) return DS_OK;
+    return ds_fail(e, DS_EIO, "the peaks of %s could not be measured here, so no time could be checked against them", ds_engine_backend(m->rig.g));
+}
+
+/* Every repetition against the peaks of the machine; the largest figures that any engine measured are the record's. */
+static ds_status check_row(struct measuring *m, const struct ds_cell *row, struct ds_err *e)
+{
+    ds_status st = DS_OK;
+    for (int i = 0; i < m->s->prefill.n; i++)
+        for (int r = 0; r < row[i].n && !st; r++) st = ds_check_rates(&row[i].prof[r], m->rig.g, e);
+    const struct ds_peaks *now = ds_engine_peaks(m->rig.g);
+    struct ds_peaks *p = &m->prov.peaks;
+    *p = (struct ds_peaks){ larger(p->int8_gops, now->int8_gops), larger(p->f32_gflops, now->f32_gflops), larger(p->mm_gflops, now->mm_gflops),
+                            larger(p->read_gbs, now->read_gbs), larger(p->copy_gbs, now->copy_gbs) };
+    return st;
+}
+
 /* Rungs 0 to 3, alternating, so that a drift of the machine falls on all of them alike. */
 static ds_status run_skips(struct measuring *m, struct ds_err *e)
 {
     const struct ds_ladder_spec *s = m->s;
     ds_status st = DS_OK;
-    for (int k = 0; k < 4 && !st; k++) st = new_cells(m->rung[k], s, rung_skip[k], e);
+    for (int k = 0; k < 4 && !st; k++) st = new_cells(m->rung[k], s, ds_rung_skip(k), e);
     ds_progress_start(&m->rig.bar, "rungs 0 to 3", DS_PROGRESS_TOKENS);
     ds_progress_plan(&m->rig.bar, 4 * tokens(s));
     for (int r = 0; r < s->reps && !st; r++)
         for (int i = 0; i < s->prefill.n && !st; i++)
             for (int k = 0; k < 4 && !st; k++) st = ds_cell_run(&m->rung[k][i], &m->rig, e);
     ds_progress_end(&m->rig.bar);
+    for (int k = 0; k < 4 && !st; k++) st = check_row(m, m->rung[k], e);
     return st;
 }
 
@@ -89,25 +117,22 @@ static ds_status run_chunks(struct measuring *m, int u, struct ds_err *e)
     for (int r = 0; r < s->reps && !st; r++)
         for (int i = 0; i < s->prefill.n && !st; i++) st = ds_cell_run(&m->chunk[u][i], &m->rig, e);
     ds_progress_end(&m->rig.bar);
-    return st;
+    return st ? st : check_row(m, m->chunk[u], e);
 }
 
 /* The baseline's stage table per length on stderr, when a profile was asked for. */
-static ds_status show_profiles(struct measuring *m, struct ds_err *e)
+static void show_profiles(struct measuring *m)
 {
     struct ds_bytes t;
-    ds_status st = DS_OK;
+    if (m->s->common.profile == DS_PROF_OFF) return;
     ds_bytes_init(&t, DS_LADDER_MAX);
-    for (int i = 0; i < m->s->prefill.n && !st; i++) {
+    for (int i = 0; i < m->s->prefill.n; i++) {
         const struct ds_cell *c = &m->rung[0][i];
-        st = ds_check_rates(&c->prof[ds_cell_median(c)], m->rig.g, e);
-        if (m->s->common.profile == DS_PROF_OFF) continue;
         ds_bytes_puts(&t, "\n");
         ds_report_profile(&t, &c->prof[ds_cell_median(c)], ds_engine_peaks(m->rig.g), m->rig.g, 0);
     }
-    if (!st && t.n && !t.failed) fputs(t.p, stderr);
+    if (t.n && !t.failed) fputs(t.p, stderr);
     ds_bytes_free(&t);
-    return st;
 }
 
 /* --- records ------------------------------------------------------------------------------------- */
@@ -126,6 +151,7 @@ static void write_record(struct ds_json_out *j, const struct measuring *m, int r
     ds_jm_obj(j, "stages_ms");
     for (int s = 0; s < DS_ST_COUNT; s++) ds_jm_num(j, ds_stage_names[s], c->prof[mid].stage_ms[s]);
     ds_jo_obj_end(j);
+    ds_classes_json(j, &c->prof[mid], &m->prov.peaks);
     ds_jm_text(j, "skip", ds_skip_words(c->skip));
     ds_jm_text(j, "profile", m->rig.mode == DS_PROF_DRAIN ? "drain" : "stamp");
     ds_jo_key(j, "runs_of_rung");
@@ -197,9 +223,10 @@ ds_status ds_ladder_measure(struct ds_bytes *out, const struct ds_ladder_spec *s
     if (!st) {
         ds_provenance_begin(&m->prov, m->rig.g, s->command);
         m->base_ubatch = ds_engine_ubatch(m->rig.g);
-        st = run_skips(m, e);
+        st = has_peaks(m, e);
+        if (!st) st = run_skips(m, e);
     }
-    if (!st) st = show_profiles(m, e);
+    if (!st) show_profiles(m);
     for (int u = 0; u < N_UBATCH && !st; u++)
         if (ds_rung5_ubatch[u] != m->base_ubatch) st = run_chunks(m, u, e);
     if (!st) {

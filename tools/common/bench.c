@@ -23,7 +23,6 @@ struct bench {
     const struct ds_bench_spec *s;
     struct ds_rig rig;
     struct ds_provenance prov;
-    struct ds_peaks peaks;
     struct ds_plan plan;
     struct ds_cell cells[DS_INTS_MAX];
     int n_cells;
@@ -119,7 +118,7 @@ static ds_status measure(struct bench *b, struct ds_err *e)
     ds_provenance_end(&b->prov);
     b->peak_rss = ds_mem_peak_rss();
     for (int i = 0; i < b->n_cells && !st; i++) st = ds_check_rates(&b->cells[i].prof[ds_cell_median(&b->cells[i])], b->rig.g, e);
-    b->peaks = *ds_engine_peaks(b->rig.g);
+    b->prov.peaks = *ds_engine_peaks(b->rig.g);
     return st;
 }
 
@@ -133,7 +132,7 @@ static double decode_ms(const struct decode_result *d) { return d->ms[ds_median_
  * between steps do not come from memory, and then the share passes 1. */
 static double bandwidth_share(const struct bench *b)
 {
-    double ms = decode_ms(&b->decode), share = b->peaks.read_gbs > 0 && ms > 0 ? b->decode.gb / (ms * 1e-3) / b->peaks.read_gbs : 0;
+    double ms = decode_ms(&b->decode), share = b->prov.peaks.read_gbs > 0 && ms > 0 ? b->decode.gb / (ms * 1e-3) / b->prov.peaks.read_gbs : 0;
     return share <= 1 ? share : 0;
 }
 
@@ -161,23 +160,6 @@ static int flags_of(const struct bench *b, const struct ds_cell *c, const char *
 
 /* --- JSON ---------------------------------------------------------------------------------------- */
 
-static void json_classes(struct ds_json_out *j, const struct ds_profile *p, const struct ds_peaks *pk)
-{
-    ds_jm_arr(j, "gemm_classes");
-    for (int i = 0; i < p->n_classes; i++) {
-        const struct ds_class_time *c = &p->classes[i];
-        ds_jo_obj(j);
-        ds_jm_text(j, "class", c->cls);
-        ds_jm_text(j, "kernel", c->kernel);
-        ds_jm_num(j, "ms", c->ms);
-        ds_jm_num(j, "gflop", c->gflop);
-        ds_jm_num(j, "gb", c->gb);
-        ds_jm_num(j, "bound_ms", ds_bound_ms(c->gflop, c->gb, ds_kernel_peak(pk, c->kernel), pk->read_gbs));
-        ds_jo_obj_end(j);
-    }
-    ds_jo_arr_end(j);
-}
-
 static void json_cell(struct ds_json_out *j, const struct bench *b, const struct ds_cell *c)
 {
     int m = ds_cell_median(c);
@@ -194,28 +176,11 @@ static void json_cell(struct ds_json_out *j, const struct bench *b, const struct
     ds_jm_obj(j, "stages_ms");
     for (int s = 0; s < DS_ST_COUNT; s++) ds_jm_num(j, ds_stage_names[s], p->stage_ms[s]);
     ds_jo_obj_end(j);
-    json_classes(j, p, &b->peaks);
-    ds_jm_positive(j, "peak_share", ds_peak_share(p, &b->peaks, c->ms[m]));
+    ds_classes_json(j, p, &b->prov.peaks);
+    ds_jm_positive(j, "peak_share", ds_peak_share(p, &b->prov.peaks, c->ms[m]));
     ds_jm_arr(j, "flags");
     for (int i = 0, n = flags_of(b, c, flags); i < n; i++) ds_jo_str(j, flags[i]);
     ds_jo_arr_end(j);
-    ds_jo_obj_end(j);
-}
-
-static void json_machine(struct ds_json_out *j, const struct bench *b)
-{
-    const struct ds_provenance *p = &b->prov;
-    ds_jm_obj(j, "machine");
-    ds_jm_text(j, "cpu", p->cpu);
-    ds_jm_int(j, "cores", p->cores);
-    ds_jm_int(j, "threads", p->threads);
-    ds_jm_text(j, "isa", p->isa);
-    ds_jm_text(j, "gpu", p->gpu);
-    ds_jm_num(j, "peak_int8_gops", b->peaks.int8_gops);
-    ds_jm_num(j, "peak_f32_gflops", b->peaks.f32_gflops);
-    ds_jm_num(j, "peak_float_product_gflops", b->peaks.mm_gflops);
-    ds_jm_num(j, "read_gbs", b->peaks.read_gbs);
-    ds_jm_num(j, "copy_gbs", b->peaks.copy_gbs);
     ds_jo_obj_end(j);
 }
 
@@ -257,7 +222,7 @@ static void write_json(struct ds_bytes *out, const struct bench *b)
     struct ds_json_out j;
     ds_jo_init(&j, out, true);
     ds_jo_obj(&j);
-    json_machine(&j, b);
+    ds_machine_json(&j, &b->prov);
     json_model(&j, b, m);
     ds_jm_text(&j, "backend", p->backend);
     ds_jm_text(&j, "placement", p->placement);
@@ -303,7 +268,7 @@ static void write_head(struct ds_bytes *out, const struct bench *b)
     ds_bytes_printf(out, "model    %s %s, %s parameters, %s (%s, hash %s)\n", m->arch, m->type, params, size, m->path ? m->path : m->name, p->hash);
     ds_bytes_printf(out, "machine  %s\n", line);
     ds_bytes_printf(out, "peaks    int8 %.0f GOP/s, float products %.0f GFLOP/s, f32 %.0f GFLOP/s, read %.1f GB/s, copy %.1f GB/s, as measured here\n",
-                    b->peaks.int8_gops, b->peaks.mm_gflops, b->peaks.f32_gflops, b->peaks.read_gbs, b->peaks.copy_gbs);
+                    b->prov.peaks.int8_gops, b->prov.peaks.mm_gflops, b->prov.peaks.f32_gflops, b->prov.peaks.read_gbs, b->prov.peaks.copy_gbs);
     ds_bytes_printf(out, "engine   ubatch %d, kv %s, gdn %s; loaded in %.0f ms, plan %s, peak RSS %s\n", ds_engine_ubatch(b->rig.g), p->kv, p->gdn,
                     m->load_ms, plan, rss);
     if (b->s->cold) ds_bytes_puts(out, "state    cold: each repetition is the first prefill of a fresh engine (page cache as it was)\n");
@@ -332,7 +297,7 @@ static void write_cells(struct ds_bytes *out, const struct bench *b)
         ds_grid_cell(&t, "%d", c->n);
         if (c->P >= DS_RATE_MIN) ds_grid_cell(&t, "%.1f", 1e3 * c->P / c->ms[m]);
         else ds_grid_cell(&t, "-");
-        if (c->prof[m].n_classes) ds_grid_cell(&t, "%.1f %%", 100 * ds_peak_share(&c->prof[m], &b->peaks, c->ms[m]));
+        if (c->prof[m].n_classes) ds_grid_cell(&t, "%.1f %%", 100 * ds_peak_share(&c->prof[m], &b->prov.peaks, c->ms[m]));
         else ds_grid_cell(&t, "-");
         ds_grid_cell(&t, "%s", notes);
         ds_grid_end_row(&t);
@@ -368,7 +333,7 @@ static void print_profiles(const struct bench *b)
     ds_bytes_init(&t, OUTPUT_MAX);
     for (int i = 0; i < b->n_cells; i++) {
         ds_bytes_puts(&t, "\n");
-        ds_report_profile(&t, &b->cells[i].prof[ds_cell_median(&b->cells[i])], &b->peaks, b->rig.g, b->s->common.skip);
+        ds_report_profile(&t, &b->cells[i].prof[ds_cell_median(&b->cells[i])], &b->prov.peaks, b->rig.g, b->s->common.skip);
     }
     if (!t.failed) fputs(t.p, stderr);
     ds_bytes_free(&t);

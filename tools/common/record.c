@@ -72,7 +72,7 @@ void ds_provenance_end(struct ds_provenance *p)
     see_load(p);
 }
 
-void ds_provenance_json(struct ds_json_out *j, const struct ds_provenance *p)
+void ds_machine_json(struct ds_json_out *j, const struct ds_provenance *p)
 {
     ds_jm_obj(j, "machine");
     ds_jm_text(j, "cpu", p->cpu);
@@ -80,7 +80,17 @@ void ds_provenance_json(struct ds_json_out *j, const struct ds_provenance *p)
     ds_jm_int(j, "threads", p->threads);
     ds_jm_text(j, "isa", p->isa);
     ds_jm_text(j, "gpu", p->gpu);
+    ds_jm_num(j, "peak_int8_gops", p->peaks.int8_gops);
+    ds_jm_num(j, "peak_f32_gflops", p->peaks.f32_gflops);
+    ds_jm_num(j, "peak_float_product_gflops", p->peaks.mm_gflops);
+    ds_jm_num(j, "read_gbs", p->peaks.read_gbs);
+    ds_jm_num(j, "copy_gbs", p->peaks.copy_gbs);
     ds_jo_obj_end(j);
+}
+
+void ds_provenance_json(struct ds_json_out *j, const struct ds_provenance *p)
+{
+    ds_machine_json(j, p);
     ds_jm_text(j, "backend", p->backend);
     ds_jm_text(j, "placement", p->placement);
     ds_jm_text(j, "kv", p->kv);
@@ -96,13 +106,6 @@ void ds_provenance_json(struct ds_json_out *j, const struct ds_provenance *p)
     ds_jo_obj_end(j);
     ds_jm_bool(j, "busy", p->busy);
     ds_jm_text(j, "busy_why", p->busy_why);
-}
-
-const char *const *ds_provenance_required(void)
-{
-    static const char *const names[] = { "machine", "backend", "placement", "commit", "model_hash", "command",
-                                         "date",    "ms",      "clock",     "busy",   NULL };
-    return names;
 }
 
 void ds_provenance_line(const struct ds_provenance *p, char *dst, size_t n)

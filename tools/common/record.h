@@ -16,6 +16,7 @@ struct ds_provenance {
     char command[1024];
     char date[32];
     char clock_before[64], clock_after[64];   /* as the system tells; empty when it does not */
+    struct ds_peaks peaks;              /* of this machine, as far as measured; the caller's to set */
     bool busy;                          /* other work was seen before or after */
     char busy_why[128];
 };
@@ -29,10 +30,10 @@ void ds_provenance_begin(struct ds_provenance *p, const ds_engine *g, const char
 /* Clock state and other load once more. */
 void ds_provenance_end(struct ds_provenance *p);
 
+/* "machine" {...} alone. */
+void ds_machine_json(struct ds_json_out *j, const struct ds_provenance *p);
 /* The fields as members of the object being written: "machine" {...}, "backend", "placement", ... */
 void ds_provenance_json(struct ds_json_out *j, const struct ds_provenance *p);
-/* Names of the members that a record must have to be accepted by a merge; NULL-terminated. */
-const char *const *ds_provenance_required(void);
 /* One line for people: "AMD EPYC, 2 threads, avx512vnni, cpu/full, commit 1a2b3c4". */
 void ds_provenance_line(const struct ds_provenance *p, char *dst, size_t n);
 

@@ -1,7 +1,8 @@
 #include "common/report.h"
 
-#include "common/rig.h"
 #include "common/grid.h"
+#include "common/member.h"
+#include "common/rig.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -58,6 +59,23 @@ ds_status ds_check_rates(const struct ds_profile *p, ds_engine *g, struct ds_err
     }
     return ds_fail(e, DS_EIO, "P=%d: the weight products took %.3f ms where this machine's own measured peak needs %.3f ms: "
                    "that is an error of measurement, not a result (did the load or the clock change?)", p->P, gemm, least);
+}
+
+void ds_classes_json(struct ds_json_out *j, const struct ds_profile *p, const struct ds_peaks *pk)
+{
+    ds_jm_arr(j, "gemm_classes");
+    for (int i = 0; i < p->n_classes; i++) {
+        const struct ds_class_time *c = &p->classes[i];
+        ds_jo_obj(j);
+        ds_jm_text(j, "class", c->cls);
+        ds_jm_text(j, "kernel", c->kernel);
+        ds_jm_num(j, "ms", c->ms);
+        ds_jm_num(j, "gflop", c->gflop);
+        ds_jm_num(j, "gb", c->gb);
+        ds_jm_num(j, "bound_ms", ds_bound_ms(c->gflop, c->gb, ds_kernel_peak(pk, c->kernel), pk->read_gbs));
+        ds_jo_obj_end(j);
+    }
+    ds_jo_arr_end(j);
 }
 
 /* --- the table ---------------------------------------------------------------------------------- */

@@ -4,7 +4,7 @@
 
 #include "deltascope.h"
 
-#include "base/buf.h"
+#include "base/json.h"
 
 /* Peak rate (G operations/s) that bounds a product by `kernel`: the integer peak for quantised kernels,
  * the matrix peak for float ones. */
@@ -20,6 +20,9 @@ double ds_peak_share(const struct ds_profile *p, const struct ds_peaks *pk, doub
 /* Fails when the products ran faster than the machine's own measured peak: a clock, a counter or the peak is
  * wrong. A peak can only come out too low, under other load, so it is measured again before that is said. */
 ds_status ds_check_rates(const struct ds_profile *p, ds_engine *g, struct ds_err *e);
+
+/* "gemm_classes": the products by class, each with kernel, time, operations, bytes and bound. */
+void ds_classes_json(struct ds_json_out *j, const struct ds_profile *p, const struct ds_peaks *pk);
 
 /* The stage table of one prefill. skip: what was left out (marks the table TIMING ONLY). */
 void ds_report_profile(struct ds_bytes *b, const struct ds_profile *p, const struct ds_peaks *pk, const ds_engine *g, unsigned skip);
