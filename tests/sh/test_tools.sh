@@ -373,7 +373,7 @@ synth_writes_files_only() {
 
 # A signal while weights are made: one sentence, 130, no file. Sent as soon as it is caught (Linux tells).
 weights_can_be_interrupted() {
-    cat >"$TMP/signal.py" <<'END'
+    cat >"$TMP/send_signal.py" <<'END'
 import signal, subprocess, sys, time
 number = int(sys.argv[1])
 p = subprocess.Popen(sys.argv[2:], stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
@@ -391,14 +391,14 @@ END
     big="--like qwen3.5-9b --type q2_k"
     for number in 2 15; do
         # shellcheck disable=SC2086
-        python3 "$TMP/signal.py" $number "$ds" synth $big -o "$TMP/big.gguf"
+        python3 "$TMP/send_signal.py" $number "$ds" synth $big -o "$TMP/big.gguf"
         # shellcheck disable=SC2086
-        python3 "$TMP/signal.py" $number "$ds" bench $big --prefill 8 --reps 1
+        python3 "$TMP/send_signal.py" $number "$ds" bench $big --prefill 8 --reps 1
     done
     # shellcheck disable=SC2086
-    python3 "$TMP/signal.py" 2 "$ds" check $big
+    python3 "$TMP/send_signal.py" 2 "$ds" check $big
     # shellcheck disable=SC2086
-    python3 "$TMP/signal.py" 2 "$ds" ladder $big --prefill 8
+    python3 "$TMP/send_signal.py" 2 "$ds" ladder $big --prefill 8
     [ -z "$(find "$TMP" -name 'big.gguf*')" ] || fail "left behind: $(find "$TMP" -name 'big.gguf*')"
 }
 
