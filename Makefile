@@ -66,7 +66,7 @@ ifneq (,$(filter aarch64 arm64,$(ARCH)))
 KERNEL_SRC += $(wildcard src/kernels/arm/*.c)
 endif
 SRC     := $(KERNEL_SRC) $(wildcard src/gguf/*.c src/token/*.c src/backend/*.c src/backend/cpu/*.c src/backend/split/*.c src/backend/tandem/*.c \
-             src/model/*.c src/prof/*.c src/synth/*.c src/engine/*.c src/store/*.c)
+             src/model/*.c src/prof/*.c src/synth/*.c src/engine/*.c src/store/*.c src/answer/*.c)
 TESTSRC := $(wildcard tests/unit/test_*.c tests/kernels/test_*.c tests/kernels/check_*.c tests/model/test_*.c)
 FUZZSRC := $(wildcard tests/fuzz/fuzz_*.c)
 ifeq ($(CONF),arm64)      # no arm64 utf8proc without a foreign architecture in apt: the parts that need no text

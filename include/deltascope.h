@@ -178,7 +178,9 @@ const struct ds_profile *ds_session_profile(const ds_session *s);    /* of the l
 /* The one-line form, "[cpuprof-hybrid P=256] total=...", without newline. */
 void ds_profile_line(const struct ds_profile *p, const char *backend, char *dst, size_t n);
 
-/* --- text --------------------------------------------------------------------------------------- */
+/* --- text ---------------------------------------------------------------------------------------
+ *
+ * These read the vocabulary only: any number of threads may call them while another one runs the engine. */
 
 struct ds_ids { int32_t *p; size_t n; };             /* p from malloc; the caller frees it */
 /* special: text of special tokens becomes their ids; otherwise it is plain text. */
@@ -207,16 +209,19 @@ ds_status ds_chat_render(const ds_engine *g, const struct ds_message *m, int n, 
 ds_status ds_chat_tokenize(const ds_engine *g, const struct ds_message *m, int n, bool thinking, struct ds_ids *out, struct ds_err *e);
 bool ds_chat_thinks(const ds_engine *g);             /* does the file's template think when nobody says? */
 
+struct ds_bias { int32_t id; float add; };           /* added to a logit; -INFINITY: never picked */
 struct ds_sampling {
-    float temp, top_p, min_p, repeat_penalty, presence_penalty;
+    float temp, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;
     int top_k;                      /* 0: all */
     uint64_t seed;
+    const struct ds_bias *bias; int n_bias;          /* copied; ids out of range are skipped */
 };
 #define DS_SAMPLING_GREEDY ((struct ds_sampling){ .temp = 0, .top_p = 1, .repeat_penalty = 1 })
 typedef struct ds_sampler ds_sampler;
 ds_sampler *ds_sampler_new(const ds_engine *g, const struct ds_sampling *p);      /* NULL: no memory */
 void ds_sampler_free(ds_sampler *s);
-void ds_sampler_accept(ds_sampler *s, int32_t id);                   /* counts for the penalties */
+void ds_sampler_prompt(ds_sampler *s, int32_t id);                   /* a token of the prompt: counts for repeat_penalty alone */
+void ds_sampler_accept(ds_sampler *s, int32_t id);                   /* a token of the answer: counts for all penalties */
 int32_t ds_sampler_pick(ds_sampler *s, const float *logits);         /* padding rows are never picked */
 
 /* --- files, witness ------------------------------------------------------------------------------ */

@@ -22,6 +22,8 @@ may_include() {
         model)         echo model backend prof gguf quant base ;;
         engine)        echo engine api synth model backend prof token gguf quant base ;;
         store)         echo store api base ;;
+        answer)        echo answer api base ;;
+        server)        echo server chat api base ;;
         api)           echo api base ;;
         tools|tools/*) echo api base tools ;;
         *)             echo "" ;;
@@ -41,6 +43,7 @@ may_use() {
         src/kernels/x86/*:immintrin.h|src/kernels/arm/*:arm_neon.h|src/kernels/arm/*:arm_acle.h) return 0 ;;
         src/token/*:utf8proc.h) return 0 ;;
         src/backend/cuda/*|src/backend/metal/*) return 0 ;;
+        src/server/*:jansson.h) return 0 ;;
     esac
     return 1
 }
@@ -54,7 +57,7 @@ group_of_file() {
 }
 group_of_header() {
     case $1 in
-        deltascope.h|deltascope_store.h) echo api ;;
+        deltascope*.h) echo api ;;
         common/*|cmd/*|tools/*) echo tools ;;
         */*) dirname "$1" ;;
         *) echo own ;;            # "x.h" beside the file

@@ -1,7 +1,7 @@
 /* Sampling: logits -> one id.
  *
- *     l_i   <- penalties on ids accepted before: repetition (divides positive, multiplies negative
- *              logits), then presence (subtracts)
+ *     l_i   <- bias, then penalties: repetition on ids of prompt and answer (divides positive, multiplies negative
+ *              logits), presence and frequency on ids of the answer (subtract once, and once for each time)
  *     w_i    = exp((l_i - max l) / temp)
  *     top-k    keeps the k largest; top-p the fewest that hold that share of what top-k kept;
  *              min-p drops w_i < min_p (the largest w is 1)
@@ -25,16 +25,25 @@ struct ds_sampler {
     int n_vocab;
     struct span *spans;                      /* the ids that may be picked, in order */
     int n_spans;
-    unsigned char *is_seen;                  /* [n_vocab] */
-    int32_t *seen;                           /* the ids accepted so far, each once */
+    uint32_t *times;                         /* [n_vocab] 0: not seen; else 1 + how often the answer has it */
+    int32_t *seen;                           /* the ids seen so far, each once */
     int n_seen;
-    float *adjusted;                         /* [n_vocab] logits after penalties; NULL without them */
+    struct ds_bias *bias;                    /* [p.n_bias] */
+    float *adjusted;                         /* [n_vocab] logits after bias and penalties; NULL without them */
     struct cand *cand;                       /* [n_vocab] */
 };
 
-static bool has_penalty(const struct ds_sampling *p)
+static bool adjusts(const struct ds_sampling *p)
 {
-    return (p->repeat_penalty > 0 && p->repeat_penalty != 1) || p->presence_penalty != 0;
+    return (p->repeat_penalty > 0 && p->repeat_penalty != 1) || p->presence_penalty != 0 || p->frequency_penalty != 0 || p->n_bias;
+}
+
+static bool copy_bias(ds_sampler *s)
+{
+    if (!s->p.n_bias) return true;
+    s->bias = malloc((size_t)s->p.n_bias * sizeof *s->bias);
+    if (s->bias) memcpy(s->bias, s->p.bias, (size_t)s->p.n_bias * sizeof *s->bias);
+    return s->bias;
 }
 
 static bool may_pick(const ds_engine *g, int32_t id)
@@ -64,11 +73,11 @@ ds_sampler *ds_sampler_new(const ds_engine *g, const struct ds_sampling *p)
     s->n_vocab = g->info.n_vocab;
     size_t n = (size_t)s->n_vocab;
     ds_rng_seed(&s->rng, p->seed);
-    s->is_seen = calloc(n + 1, 1);
+    s->times = calloc(n + 1, sizeof *s->times);
     s->seen = malloc((n + 1) * sizeof *s->seen);
     s->cand = malloc((n + 1) * sizeof *s->cand);
-    s->adjusted = has_penalty(p) ? malloc((n + 1) * sizeof *s->adjusted) : NULL;
-    if (!s->is_seen || !s->seen || !s->cand || (has_penalty(p) && !s->adjusted) || !find_spans(s, g)) {
+    s->adjusted = adjusts(p) ? malloc((n + 1) * sizeof *s->adjusted) : NULL;
+    if (!s->times || !s->seen || !s->cand || (adjusts(p) && !s->adjusted) || !copy_bias(s) || !find_spans(s, g)) {
         ds_sampler_free(s);
         return NULL;
     }
@@ -79,28 +88,40 @@ void ds_sampler_free(ds_sampler *s)
 {
     if (!s) return;
     free(s->spans);
-    free(s->is_seen);
+    free(s->times);
+    free(s->bias);
     free(s->seen);
     free(s->adjusted);
     free(s->cand);
     free(s);
 }
 
-void ds_sampler_accept(ds_sampler *s, int32_t id)
+void ds_sampler_prompt(ds_sampler *s, int32_t id)
 {
-    if (id < 0 || id >= s->n_vocab || s->is_seen[id]) return;
-    s->is_seen[id] = 1;
+    if (id < 0 || id >= s->n_vocab || s->times[id]) return;
+    s->times[id] = 1;
     s->seen[s->n_seen++] = id;
 }
 
-static const float *penalised(ds_sampler *s, const float *logits)
+void ds_sampler_accept(ds_sampler *s, int32_t id)
+{
+    if (id < 0 || id >= s->n_vocab) return;
+    ds_sampler_prompt(s, id);
+    s->times[id]++;
+}
+
+static const float *adjusted(ds_sampler *s, const float *logits)
 {
     if (!s->adjusted) return logits;
     memcpy(s->adjusted, logits, (size_t)s->n_vocab * sizeof *logits);
+    for (int i = 0; i < s->p.n_bias; i++)
+        if (s->bias[i].id >= 0 && s->bias[i].id < s->n_vocab) s->adjusted[s->bias[i].id] += s->bias[i].add;
     float repeat = s->p.repeat_penalty > 0 ? s->p.repeat_penalty : 1;
     for (int i = 0; i < s->n_seen; i++) {
         float *l = &s->adjusted[s->seen[i]];
-        *l = (*l > 0 ? *l / repeat : *l * repeat) - s->p.presence_penalty;
+        uint32_t times = s->times[s->seen[i]] - 1;
+        *l = *l > 0 ? *l / repeat : *l * repeat;
+        if (times) *l -= s->p.presence_penalty + s->p.frequency_penalty * (float)times;
     }
     return s->adjusted;
 }
@@ -263,7 +284,7 @@ static int32_t draw(ds_sampler *s, int n)
 
 int32_t ds_sampler_pick(ds_sampler *s, const float *logits)
 {
-    const float *l = penalised(s, logits);
+    const float *l = adjusted(s, logits);
     float max;
     int32_t best = first_maximum(s, l, &max);
     if (!(s->p.temp > 0) || !isfinite(max)) return best;

@@ -222,6 +222,52 @@ static void sample_penalties(void)
     ds_sampler_free(s);
 }
 
+static void sample_frequency_and_prompt(void)
+{
+    struct ds_engine g = engine_of(3);
+    struct ds_sampling p = DS_SAMPLING_GREEDY;
+    const float l[3] = { 2.0f, 1.5f, -1.0f };
+    p.frequency_penalty = 0.3f;
+    ds_sampler *s = ds_sampler_new(&g, &p);
+    REQUIRE(s);
+    for (int i = 0; i < 9; i++) ds_sampler_prompt(s, 0);
+    CHECK(ds_sampler_pick(s, l) == 0);                   /* the prompt's tokens do not count here */
+    ds_sampler_accept(s, 0);
+    CHECK(ds_sampler_pick(s, l) == 0);                   /* 1.7 */
+    ds_sampler_accept(s, 0);
+    CHECK(ds_sampler_pick(s, l) == 1);                   /* 1.4 */
+    ds_sampler_free(s);
+    p = DS_SAMPLING_GREEDY;
+    p.repeat_penalty = 1.5f;
+    s = ds_sampler_new(&g, &p);
+    REQUIRE(s);
+    ds_sampler_prompt(s, 0);
+    CHECK(ds_sampler_pick(s, l) == 1);                   /* but here they do */
+    ds_sampler_free(s);
+}
+
+static void sample_bias(void)
+{
+    struct ds_engine g = engine_of(3);
+    struct ds_sampling p = DS_SAMPLING_GREEDY;
+    const float l[3] = { 2.0f, 1.5f, -1.0f };
+    struct ds_bias b[] = { { 0, -INFINITY }, { 2, 2.0f }, { 7, 9 }, { -1, 9 } };
+    p.bias = b;
+    p.n_bias = 1;
+    ds_sampler *s = ds_sampler_new(&g, &p);
+    REQUIRE(s);
+    CHECK(ds_sampler_pick(s, l) == 1);
+    ds_sampler_free(s);
+    p.n_bias = 4;
+    p.temp = 1;
+    p.repeat_penalty = 1;
+    s = ds_sampler_new(&g, &p);
+    REQUIRE(s);
+    b[0].add = 0;                                        /* it was copied */
+    for (int i = 0; i < 200; i++) CHECK(ds_sampler_pick(s, l) != 0);
+    ds_sampler_free(s);
+}
+
 static void sample_padding_is_never_picked(void)
 {
     static struct vocab v;
@@ -283,6 +329,8 @@ static const struct ds_test tests[] = {
     { "sample_large_vocabulary_equals_sort", sample_large_vocabulary_equals_sort },
     { "sample_seed_decides", sample_seed_decides },
     { "sample_penalties", sample_penalties },
+    { "sample_frequency_and_prompt", sample_frequency_and_prompt },
+    { "sample_bias", sample_bias },
     { "sample_padding_is_never_picked", sample_padding_is_never_picked },
     { "sample_large_vocabulary_is_fast", sample_large_vocabulary_is_fast },
 };

@@ -232,7 +232,6 @@ static ds_status load_session(struct run *r, struct ds_err *e)
     if (st) return st;
     r->resumed = true;
     r->held = ds_session_pos(r->gen.s);
-    for (int64_t i = 0; i < ds_session_pos(r->gen.s); i++) ds_sampler_accept(r->gen.sampler, ds_session_tokens(r->gen.s)[i]);
     return DS_OK;
 }
 
@@ -257,9 +256,8 @@ static int run(struct request *q)
 
     r.thinking = q->thinking ? !strcmp(q->thinking, "on") : ds_chat_thinks(g);
     struct ds_sampling s = choose_sampling(q, q->chat || !has_prompt, r.thinking);
-    r.gen = (struct ds_generation){ .g = g, .stops = q->stops, .max_new = q->max_new, .print = !q->json };
+    r.gen = (struct ds_generation){ .g = g, .sampling = s, .stops = q->stops, .max_new = q->max_new, .print = !q->json };
     ds_status st = ds_session_new(&r.gen.s, g, &e);
-    if (!st && !(r.gen.sampler = ds_sampler_new(g, &s))) st = ds_fail(&e, DS_ENOMEM, "no memory for the sampler");
     if (!st) st = load_session(&r, &e);
     if (!st) {
         ds_session_set_profile(r.gen.s, q->common.profile);
@@ -271,7 +269,6 @@ static int run(struct request *q)
         rc = DS_EXIT_FAIL;
     }
     ds_generation_free(&r.gen);
-    ds_sampler_free(r.gen.sampler);
     ds_session_free(r.gen.s);
     ds_engine_close(g);
     return rc;
@@ -319,7 +316,7 @@ int ds_cmd_run(int argc, char **argv)
         { "--min-p", NULL, DS_OPT_FLOAT, &s->min_p, "P", 0, 1, "at least this share of the likeliest one's probability" },
         { "--repeat-penalty", NULL, DS_OPT_FLOAT, &s->repeat_penalty, "R", 0.01, 100, "weakens tokens seen before (1: off)" },
         { "--presence-penalty", NULL, DS_OPT_FLOAT, &s->presence_penalty, "R", -100, 100,
-          "taken from logits of tokens seen before (0: off)" },
+          "taken from logits of tokens that the answer has (0: off)" },
         { "--seed", NULL, DS_OPT_SEED, &s->seed, "S", 0, 0, "seed of the picks (default: from the clock)" },
         { "--session", NULL, DS_OPT_PATH, &q.session, "FILE", 0, 0,
           "go on from the session saved there, if it exists, and save it at the end; the text is added to it" },

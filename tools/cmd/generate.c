@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const ds_finish_names[] = { "length", "end", "stop", "window", "interrupted" };
-
 #define MAX_ANSWER ((size_t)1 << 30)         /* bytes */
 
 void ds_generation_free(struct ds_generation *r)
@@ -36,7 +34,6 @@ static ds_status owe(struct ds_generation *r, const int32_t *ids, size_t n, stru
 /* The session holds the first n of what was owed. */
 static void settle(struct ds_generation *r, size_t n)
 {
-    for (size_t i = 0; i < n; i++) ds_sampler_accept(r->sampler, r->owed.p[i]);
     r->owed.n -= n;
     memmove(r->owed.p, r->owed.p + n, r->owed.n * sizeof *r->owed.p);
 }
@@ -70,78 +67,51 @@ static ds_status prefill(struct ds_generation *r, struct ds_err *e)
 
 /* --- answer ------------------------------------------------------------------------------------------- */
 
-struct answer {
-    struct ds_generation *r;
-    struct ds_stream stream;
-    struct ds_stops stops;
-    char *piece;               /* room for the text of one id */
-    size_t piece_cap, shown;   /* shown: bytes of r->text that are printed */
-};
-
-static ds_status show(struct answer *a, struct ds_err *e)
+static ds_status keep_id(struct ds_generation *r, int32_t id, struct ds_err *e)
 {
-    struct ds_bytes *t = &a->r->text;
-    size_t n = t->n - a->shown;
-    if (t->failed || a->stops.held.failed) return ds_fail(e, DS_ENOMEM, "the answer passes %zu bytes", t->max);
-    if (!a->r->print || !n) return DS_OK;
-    a->shown = t->n;
-    return ds_tool_print(t->p + t->n - n, n, e);
-}
-
-/* Text of one id, through the stop strings, to the user. *stop: one of them is complete. */
-static ds_status take(struct answer *a, int32_t id, bool *stop, struct ds_err *e)
-{
-    struct ds_generation *r = a->r;
-    const char *bytes;
-    size_t cap = 3 * ds_token_bytes(r->g, id, &bytes) + 16;
     int32_t *ids = realloc(r->ids.p, (r->ids.n + 1) * sizeof *ids);
-    if (ids) r->ids.p = ids;
-    char *piece = cap > a->piece_cap ? realloc(a->piece, cap) : a->piece;
-    if (piece) a->piece = piece;
-    if (!ids || !piece) return ds_fail(e, DS_ENOMEM, "no memory for the answer");
-    if (cap > a->piece_cap) a->piece_cap = cap;
+    if (!ids) return ds_fail(e, DS_ENOMEM, "no memory for the answer");
+    r->ids.p = ids;
     r->ids.p[r->ids.n++] = id;
-    size_t n = ds_stream_put(&a->stream, r->g, id, a->piece, a->piece_cap);
-    *stop = ds_stops_put(&a->stops, a->piece, n, &r->text);
-    return show(a, e);
+    return owe(r, &id, 1, e);
 }
 
-static ds_status generate(struct answer *a, struct ds_err *e)
+static ds_status show(struct ds_generation *r, const struct ds_step *step, struct ds_err *e)
 {
-    struct ds_generation *r = a->r;
-    int64_t window = ds_engine_info(r->g)->ctx;
-    for (int made = 0;; ) {
-        bool stop = false;
-        ds_status st;
-        if (r->max_new >= 0 && made >= r->max_new) return r->finish = DS_FINISH_LENGTH, DS_OK;
-        if (ds_tool_interrupted) return r->finish = DS_FINISH_INTERRUPTED, DS_OK;
-        int32_t id = ds_sampler_pick(r->sampler, ds_session_logits(r->s));
-        if (id < 0 || ds_token_is_end(r->g, id)) return r->finish = DS_FINISH_END, DS_OK;
-        if ((st = take(a, id, &stop, e)) || (st = owe(r, &id, 1, e))) return st;
-        made++;
-        if (stop) return r->finish = DS_FINISH_STOP, DS_OK;
-        if (made == r->max_new) return r->finish = DS_FINISH_LENGTH, DS_OK;
-        if (ds_session_pos(r->s) >= window) return r->finish = DS_FINISH_WINDOW, DS_OK;
-        if ((st = ds_session_decode(r->s, id, e))) return st;
+    ds_bytes_add(&r->text, step->text, step->n);
+    if (r->text.failed) return ds_fail(e, DS_ENOMEM, "the answer passes %zu bytes", r->text.max);
+    return r->print && step->n ? ds_tool_print(step->text, step->n, e) : DS_OK;
+}
+
+static ds_status generate(struct ds_generation *r, ds_answer *a, struct ds_err *e)
+{
+    for (;;) {
+        struct ds_step step;
+        ds_status st = DS_OK;
+        if (ds_tool_interrupted) ds_answer_end(a, DS_FINISH_INTERRUPTED, &step);
+        else st = ds_answer_step(a, r->s, &step, e);
+        if (!st && step.id >= 0) st = keep_id(r, step.id, e);
+        if (!st) st = show(r, &step, e);
+        if (st || step.over) return r->finish = step.finish, st;
+        if ((st = ds_session_decode(r->s, step.id, e))) return st;
         settle(r, 1);
     }
 }
 
 static ds_status answer(struct ds_generation *r, struct ds_err *e)
 {
-    struct answer a = { .r = r };
-    ds_stops_init(&a.stops, &r->stops);
+    struct ds_answer_options o = {
+        .sampling = r->sampling, .stops = r->stops.v, .n_stops = r->stops.n, .max_new = r->max_new, .logprobs = -1
+    };
+    ds_answer *a = ds_answer_new(r->g, &o);
+    if (!a) return ds_fail(e, DS_ENOMEM, "no memory for the sampler");
+    r->sampling.seed++;
+    ds_answer_prompt(a, ds_session_tokens(r->s), ds_session_pos(r->s));
+    ds_answer_prompt(a, r->owed.p, (int64_t)r->owed.n);
     uint64_t start = ds_now_ns();
-    ds_status st = generate(&a, e);
+    ds_status st = generate(r, a, e);
     r->decode_ms = (double)(ds_now_ns() - start) * 1e-6;
-    if (!st && r->finish != DS_FINISH_STOP) {
-        char rest[16];
-        size_t n = ds_stream_end(&a.stream, rest, sizeof rest);
-        if (!ds_stops_put(&a.stops, rest, n, &r->text)) ds_stops_end(&a.stops, &r->text);
-        st = show(&a, e);
-    }
-    ds_stops_free(&a.stops);
-    free(a.piece);
+    ds_answer_free(a);
     return st;
 }
 

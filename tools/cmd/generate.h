@@ -2,17 +2,15 @@
 #ifndef DS_TOOLS_CMD_GENERATE_H
 #define DS_TOOLS_CMD_GENERATE_H
 
-#include "cmd/stops.h"
-#include "deltascope.h"
-
-enum ds_finish { DS_FINISH_LENGTH, DS_FINISH_END, DS_FINISH_STOP, DS_FINISH_WINDOW, DS_FINISH_INTERRUPTED };
-extern const char *const ds_finish_names[];  /* "length", "end", "stop", "window", "interrupted" */
+#include "base/buf.h"
+#include "common/options.h"
+#include "deltascope_answer.h"
 
 struct ds_generation {
     /* in */
     ds_engine *g;
     ds_session *s;
-    ds_sampler *sampler;
+    struct ds_sampling sampling;   /* the seed moves on from answer to answer */
     struct ds_texts stops;
     int max_new;               /* -1: until something else ends it */
     bool print;                /* on stdout as it comes */

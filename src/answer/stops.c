@@ -1,11 +1,12 @@
-#include "cmd/stops.h"
+#include "answer/stops.h"
 
 #include <stdint.h>
 #include <string.h>
 
-void ds_stops_init(struct ds_stops *s, const struct ds_texts *strings)
+void ds_stops_init(struct ds_stops *s, const char *const *strings, int n)
 {
-    s->strings = *strings;
+    s->strings = strings;
+    s->n = n;
     ds_bytes_init(&s->held, SIZE_MAX / 4);
 }
 
@@ -24,35 +25,37 @@ static void release(struct ds_stops *s, size_t n, struct ds_bytes *out)
 
 enum reach { NOTHING, BEGINNING, COMPLETE };
 
-/* How far the text held from i on follows a stop string. */
-static enum reach reach_at(const struct ds_stops *s, size_t i)
+/* How far the text held from i on follows a stop string; *which: the one that is complete. */
+static enum reach reach_at(const struct ds_stops *s, size_t i, const char **which)
 {
     size_t left = s->held.n - i;
     enum reach r = NOTHING;
-    for (int k = 0; k < s->strings.n; k++) {
-        size_t len = strlen(s->strings.v[k]);
-        if (memcmp(s->held.p + i, s->strings.v[k], len < left ? len : left)) continue;
+    for (int k = 0; k < s->n; k++) {
+        size_t len = strlen(s->strings[k]);
+        if (memcmp(s->held.p + i, s->strings[k], len < left ? len : left)) continue;
+        *which = s->strings[k];
         if (len <= left) return COMPLETE;
         r = BEGINNING;
     }
     return r;
 }
 
-bool ds_stops_put(struct ds_stops *s, const char *text, size_t n, struct ds_bytes *out)
+const char *ds_stops_put(struct ds_stops *s, const char *text, size_t n, struct ds_bytes *out)
 {
+    const char *which = NULL;
     ds_bytes_add(&s->held, text, n);
     size_t safe = s->held.n;
     for (size_t i = 0; i < s->held.n; i++) {
-        enum reach r = reach_at(s, i);
+        enum reach r = reach_at(s, i, &which);
         if (r == COMPLETE) {
             release(s, i, out);
             s->held.n = 0;
-            return true;
+            return which;
         }
         if (r == BEGINNING && i < safe) safe = i;
     }
     release(s, safe, out);
-    return false;
+    return NULL;
 }
 
 void ds_stops_end(struct ds_stops *s, struct ds_bytes *out)

@@ -1,0 +1,93 @@
+/* The seam between HTTP and the APIs: routes, a call, its reply.
+ *
+ * A handler gets a parsed body and either replies at once, refuses with a status and a sentence (which the route's own
+ * error shape turns into JSON), or hands over a request for the engine with an adapter that renders its events
+ * (server/request.h). Handlers run on intake threads, several at a time; they may take long, and touch no socket. */
+#ifndef DS_SERVER_API_H
+#define DS_SERVER_API_H
+
+#include "server/request.h"
+
+#include <jansson.h>
+
+struct ds_server;
+
+struct ds_call {
+    struct ds_server *server;       /* for handlers of this folder: status, metrics */
+    const ds_engine *g;             /* text functions and facts only (deltascope.h, "text") */
+    const char *model;              /* the served model's name */
+    const char *path;               /* as asked for, without the query */
+    const char *rest;               /* what stands for the * of the route's path; "" otherwise */
+    const json_t *body;             /* an object, for routes with a body; NULL otherwise */
+    const struct ds_server_options *options;
+    void (*note)(const struct ds_call *c, const char *sentence);    /* one line of the server's log */
+};
+
+struct ds_refusal {
+    int status;                     /* 400...; 0: none */
+    char param[64];                 /* the field that is meant: "messages[2].content"; may be empty */
+    char msg[512];
+};
+/* Always false, so that a check is one statement. param may be NULL. */
+bool ds_refuse(struct ds_refusal *r, int status, const char *param, const char *fmt, ...) DS_PRINTF(4, 5);
+
+struct ds_reply {
+    struct ds_refusal refusal;      /* status set: the call is refused, and the rest of the reply is not used */
+    /* at once: */
+    int status;                     /* 200 as it comes */
+    const char *type;               /* static; "application/json" as it comes */
+    struct ds_bytes body;
+    /* or by the engine: */
+    struct ds_request *request;     /* from malloc, passes to the server; NULL: the reply is above */
+    const struct ds_api *api;
+    void *ctx;                      /* the server calls api->free */
+};
+
+typedef void (*ds_handler)(const struct ds_call *c, struct ds_reply *r);
+/* The API's JSON for a refusal; also used for what HTTP itself refuses (401, 404, 405, 413, 429, 503). */
+typedef void (*ds_error_shape)(const struct ds_refusal *r, struct ds_bytes *out);
+
+struct ds_route {
+    const char *method;             /* "GET" answers HEAD too; NULL ends a table */
+    const char *path;               /* exact, or with one * at its end */
+    ds_handler handle;
+    ds_error_shape shape;
+    bool open;                      /* needs no API key: health and the page */
+};
+/* Every API file has a table of its own; routes.c lists the tables. */
+extern const struct ds_route *const ds_route_tables[];
+
+/* {"error":{"message","type","param","code"}}: OpenAI's shape, and that of paths that belong to nobody. */
+void ds_error_openai(const struct ds_refusal *r, struct ds_bytes *out);
+
+/* --- fields of a JSON object -----------------------------------------------------------------------
+ *
+ * Absent and null leave *v as it is. What is there must have the type and lie in the range, else the call is refused
+ * with 400 and a sentence that names the field. Unknown fields are nobody's business. */
+bool ds_field_num(const json_t *o, const char *name, double min, double max, double *v, struct ds_refusal *r);
+bool ds_field_float(const json_t *o, const char *name, double min, double max, float *v, struct ds_refusal *r);
+bool ds_field_int(const json_t *o, const char *name, int64_t min, int64_t max, int64_t *v, struct ds_refusal *r);
+bool ds_field_bool(const json_t *o, const char *name, bool *v, struct ds_refusal *r);
+/* A string without NUL bytes; *v stays the body's. */
+bool ds_field_text(const json_t *o, const char *name, const char **v, struct ds_refusal *r);
+
+/* Groups of fields that APIs share. temperature, top_p, top_k, min_p, seed, repetition_penalty; presence_penalty,
+ * frequency_penalty, logit_bias. Nothing given: greedy. */
+bool ds_field_sampling(const json_t *o, const struct ds_call *c, struct ds_request *q, struct ds_refusal *r);
+/* Stop strings under `name`: a string or an array of up to 16. Empty ones are refused. */
+bool ds_field_stops(const json_t *o, const char *name, struct ds_request *q, struct ds_refusal *r);
+/* stream, return_progress, ignore_eos. */
+bool ds_field_delivery(const json_t *o, struct ds_request *q, struct ds_refusal *r);
+/* Refuses a prompt that is empty or leaves no room in the window (both numbers in the sentence). */
+bool ds_request_fits(const struct ds_call *c, const struct ds_request *q, const char *param, struct ds_refusal *r);
+
+/* --- writing ------------------------------------------------------------------------------------- */
+
+/* An SSE event around one JSON text: "event: NAME\n" (unless NULL) "data: ", then, by ds_sse_end, the blank line. */
+void ds_sse_begin(struct ds_bytes *out, const char *event);
+void ds_sse_end(struct ds_bytes *out);
+/* "prefix" and 24 hexadecimal digits that differ from call to call. */
+void ds_make_id(char dst[48], const char *prefix);
+int64_t ds_unix_seconds(void);
+
+#endif
