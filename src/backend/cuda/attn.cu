@@ -2,6 +2,7 @@
  * divided over blocks where there are few queries; a second kernel joins the parts. */
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/device.cuh"
+#include "backend/cuda/launch.cuh"
 
 enum { WARPS = 4, PER_LANE = 8 };
 
@@ -31,6 +32,8 @@ static __device__ __forceinline__ void load_row(float r[PER_LANE], const void *b
 
 template <bool WIDE> __global__ void __launch_bounds__(WARPS * 32) attn_any_kernel(ds_cu_attn c)
 {
+    next_may_start();
+    prior_done();
     __shared__ float sm[WARPS], sl[WARPS], sacc[WARPS][PER_LANE * 32];
     const int t = blockIdx.x, a = blockIdx.y, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int64_t kv_ld = (int64_t)c.n_kv * c.hd, head = (int64_t)(a / (c.n_head / c.n_kv)) * c.hd;
@@ -80,6 +83,8 @@ template <bool WIDE> __global__ void __launch_bounds__(WARPS * 32) attn_any_kern
 
 __global__ void join_kernel(ds_cu_attn c)
 {
+    next_may_start();
+    prior_done();
     const int t = blockIdx.x, a = blockIdx.y;
     const uint16_t *gate = c.qg + t * c.ldq + (int64_t)a * 2 * c.hd + c.hd;
     const int64_t step = (int64_t)c.n * c.n_head * (c.hd + 2);
@@ -100,8 +105,8 @@ extern "C" cudaError_t ds_cu_attn_any(const struct ds_cu_attn *c, cudaStream_t s
 {
     if (c->hd > 32 * PER_LANE) return cudaErrorInvalidValue;
     const dim3 grid((unsigned)c->n, (unsigned)c->n_head, (unsigned)c->splits);
-    if (c->hd == 256 && c->f16) attn_any_kernel<true><<<grid, WARPS * 32, 0, s>>>(*c);
-    else attn_any_kernel<false><<<grid, WARPS * 32, 0, s>>>(*c);
-    if (c->splits > 1) join_kernel<<<dim3((unsigned)c->n, (unsigned)c->n_head), 128, 0, s>>>(*c);
+    if (c->hd == 256 && c->f16) launch(attn_any_kernel<true>, grid, WARPS * 32, 0, s, *c);
+    else launch(attn_any_kernel<false>, grid, WARPS * 32, 0, s, *c);
+    if (c->splits > 1) launch(join_kernel, dim3((unsigned)c->n, (unsigned)c->n_head), 128, 0, s, *c);
     return cudaGetLastError();
 }

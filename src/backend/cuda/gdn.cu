@@ -1,6 +1,7 @@
 /* Gated DeltaNet token by token, in f32: decode, short steps, any head size up to 128, any GPU. */
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/device.cuh"
+#include "backend/cuda/launch.cuh"
 
 /* in[m] of channel c, where rows before the step come from the history. */
 static __device__ __forceinline__ float conv_in(const float *hist, const uint16_t *u, int64_t ldu, int channels, int conv_k,
@@ -9,12 +10,15 @@ static __device__ __forceinline__ float conv_in(const float *hist, const uint16_
     return m < 0 ? hist[(int64_t)(conv_k - 1 + m) * channels + c] : bf16_bits(u[m * ldu + c]);
 }
 
-/* A block per (token, head): query heads, then key heads, then value heads, which bring their gates. */
-__global__ void prep_seq_kernel(float *__restrict__ prep, const float *__restrict__ hist, const uint16_t *__restrict__ u,
+/* A block per (token, head): query heads, then key heads, then value heads, which bring their gates. One token advances
+ * the history too. */
+__global__ void prep_seq_kernel(float *__restrict__ prep, float *hist, const uint16_t *__restrict__ u,
                                 int64_t ldu, const uint16_t *__restrict__ a, int64_t lda, const uint16_t *__restrict__ b,
                                 int64_t ldb, const float *__restrict__ conv_w, const float *__restrict__ ssm_a,
                                 const float *__restrict__ ssm_dt, ds_cu_gdn g)
 {
+    next_may_start();
+    prior_done();
     __shared__ float red[32];
     const int t = blockIdx.y, part = blockIdx.x, key = g.n_kh * g.dk, value = g.n_vh * g.dv, channels = 2 * key + value,
               i = threadIdx.x;
@@ -26,6 +30,9 @@ __global__ void prep_seq_kernel(float *__restrict__ prep, const float *__restric
         for (int j = 0; j < g.conv_k; j++)
             f += conv_w[(int64_t)c * g.conv_k + j] * conv_in(hist, u, ldu, channels, g.conv_k, t - (g.conv_k - 1) + j, c);
         f = siluf(f);
+        if (g.n == 1)                            /* nobody else reads the channel's history: it moves on here */
+            for (int j = 0; j < g.conv_k - 1; j++)
+                hist[(int64_t)j * channels + c] = conv_in(hist, u, ldu, channels, g.conv_k, j - (g.conv_k - 2), c);
     }
     if (is_value) {
         float *v = prep + (int64_t)2 * g.n * key + (int64_t)t * value,
@@ -46,6 +53,8 @@ __global__ void prep_seq_kernel(float *__restrict__ prep, const float *__restric
 __global__ void conv_tail_kernel(float *dst, const float *hist, const uint16_t *__restrict__ u, int64_t ldu, int n, int channels,
                                   int conv_k)
 {
+    next_may_start();
+    prior_done();
     const int c = blockIdx.x * blockDim.x + threadIdx.x;
     if (c >= channels) return;
     for (int r = 0; r < conv_k - 1; r++) {               /* in place too: rising r reads only rows not yet written */
@@ -60,6 +69,8 @@ __global__ void __launch_bounds__(128)
     gdn_seq_kernel(float *__restrict__ o, float *__restrict__ S, const float *__restrict__ prep, ds_cu_gdn g,
                                                       int t0, int t1)
 {
+    next_may_start();
+    prior_done();
     const int key = g.n_kh * g.dk, value = g.n_vh * g.dv, h = blockIdx.y, kh = h % g.n_kh, lane = threadIdx.x % 32,
               part = lane / 8;
     const int col = (blockIdx.x * 4 + threadIdx.x / 32) * 8 + lane % 8;
@@ -108,24 +119,23 @@ __global__ void __launch_bounds__(128)
 extern "C" cudaError_t ds_cu_conv_tail(float *dst, const float *hist, const uint16_t *u, int64_t ldu, int n, int channels,
                                        int conv_k, cudaStream_t s)
 {
-    conv_tail_kernel<<<(unsigned)(channels + 255) / 256, 256, 0, s>>>(dst, hist, u, ldu, n, channels, conv_k);
-    return cudaGetLastError();
+    return launch(conv_tail_kernel, dim3((unsigned)(channels + 255) / 256), 256, 0, s, dst, hist, u, ldu, n, channels, conv_k);
 }
 
-extern "C" cudaError_t ds_cu_gdn_prep_seq(float *prep, const float *hist, const uint16_t *u, int64_t ldu, const uint16_t *a,
+extern "C" cudaError_t ds_cu_gdn_prep_seq(float *prep, float *hist, const uint16_t *u, int64_t ldu, const uint16_t *a,
                                           int64_t lda, const uint16_t *b, int64_t ldb, const float *conv_w, const float *ssm_a,
                                           const float *ssm_dt, const struct ds_cu_gdn *g, cudaStream_t s)
 {
     const unsigned threads = (unsigned)((g->dk > g->dv ? g->dk : g->dv) + 31) / 32 * 32;
-    prep_seq_kernel<<<dim3((unsigned)(2 * g->n_kh + g->n_vh), (unsigned)g->n), threads, 0, s>>>(prep, hist, u, ldu, a, lda, b,
-                                                                                                ldb, conv_w, ssm_a, ssm_dt, *g);
-    return cudaGetLastError();
+    const dim3 grid((unsigned)(2 * g->n_kh + g->n_vh), (unsigned)g->n);
+    cudaError_t st = launch(prep_seq_kernel, grid, threads, 0, s, prep, hist, u, ldu, a, lda, b, ldb, conv_w, ssm_a, ssm_dt, *g);
+    if (st != cudaSuccess || g->n == 1) return st;
+    return ds_cu_conv_tail(hist, hist, u, ldu, g->n, 2 * g->n_kh * g->dk + g->n_vh * g->dv, g->conv_k, s);
 }
 
 extern "C" cudaError_t ds_cu_gdn_seq(float *o, float *S, const float *prep, const struct ds_cu_gdn *g, int t0, int t1,
                                      cudaStream_t s)
 {
     if (g->dk > 128) return cudaErrorInvalidValue;
-    gdn_seq_kernel<<<dim3((unsigned)(g->dv + 31) / 32, (unsigned)g->n_vh), 128, 0, s>>>(o, S, prep, *g, t0, t1);
-    return cudaGetLastError();
+    return launch(gdn_seq_kernel, dim3((unsigned)(g->dv + 31) / 32, (unsigned)g->n_vh), 128, 0, s, o, S, prep, *g, t0, t1);
 }

@@ -25,7 +25,7 @@ struct ds_weight {
     const struct ds_tensor *t;
     int in, out, n_expert;
     float *f32;                        /* DS_USE_VECTOR */
-    void *blocks; bool q8_apart;       /* Q8_0: quants and scales apart (ds_cu_q8_split) */
+    void *blocks; bool packed;         /* rearranged for decode (ds_cu_pack) */
     uint16_t *bf16;                    /* [n_expert][out][in]; may lie inside a group's */
     struct ds_cuda_group *group;       /* NULL: alone */
     uint64_t bytes;

@@ -25,20 +25,23 @@ cudaError_t ds_cu_dequant(uint16_t *dst, const void *src, int type, uint32_t blo
 /* x[t][0..dim) = row ids[t] of the table (blocks). */
 cudaError_t ds_cu_embed(float *x, const void *table, int type, uint32_t block, uint32_t block_bytes, const int32_t *ids, int n,
                         int dim, cudaStream_t s);
-/* Q8_0 blocks apart: all quants [rows][k], then all f16 scales [rows][k/32]. Same bytes in all. */
-cudaError_t ds_cu_q8_split(void *dst, const void *src, int64_t rows, int k, cudaStream_t s);
 
-/* --- gemv.cu: one token times several matrices of one storage type. y[r] (+)= sum_i W[r][i] x[i], x bf16. --- */
+/* --- gemv.cu, gemv_packed.cu: one token times several matrices of one storage type. y[r] (+)= sum_i W[r][i] x[i], x bf16. --- */
 enum { DS_CU_GEMV_MAX = 8 };
 struct ds_cu_gemv {
     int n_m, k, type;
     uint32_t block, block_bytes;
-    bool apart;                    /* Q8_0 as ds_cu_q8_split made it */
+    bool packed;                   /* every matrix as ds_cu_pack made it */
     bool add;
     struct ds_cu_gemv_matrix { void *y; const void *w; int rows; bool y_f32; } m[DS_CU_GEMV_MAX];     /* y bf16 or f32 */
     const uint16_t *x;
 };
 cudaError_t ds_cu_gemv(const struct ds_cu_gemv *c, cudaStream_t s);
+cudaError_t ds_cu_gemv_packed(const struct ds_cu_gemv *c, cudaStream_t s);
+/* The arrangement that decode reads fastest, of as many bytes as the file's when rows % 16 == 0 and k % 256 == 0. */
+bool ds_cu_can_pack(int type, int k);
+size_t ds_cu_packed_bytes(int type, int64_t rows, int k);
+cudaError_t ds_cu_pack(void *dst, const void *src, int type, int64_t rows, int k, cudaStream_t s);
 
 /* --- gemm.cu: products of any shape, slow; for those that the library declines and for experts. --- */
 cudaError_t ds_cu_gemm_any(void *y, int64_t ldy, bool y_f32, bool add, const uint16_t *w, const uint16_t *x, int n, int rows,
@@ -82,8 +85,8 @@ struct ds_cu_gdn {
 /* dst <- last conv_k-1 rows of [hist; u[0..n)]. dst may be hist; then it runs after the kernels that read hist. */
 cudaError_t ds_cu_conv_tail(float *dst, const float *hist, const uint16_t *u, int64_t ldu, int n, int channels, int conv_k,
                             cudaStream_t s);
-/* f32 rows for the token-by-token form: q [n][n_kh*dk], k alike, v [n][n_vh*dv], g [n][n_vh], beta [n][n_vh]. */
-cudaError_t ds_cu_gdn_prep_seq(float *prep, const float *hist, const uint16_t *u, int64_t ldu, const uint16_t *a, int64_t lda,
+/* f32 rows for the token-by-token form: q [n][n_kh*dk], k alike, v [n][n_vh*dv], g [n][n_vh], beta [n][n_vh]. Advances hist too. */
+cudaError_t ds_cu_gdn_prep_seq(float *prep, float *hist, const uint16_t *u, int64_t ldu, const uint16_t *a, int64_t lda,
                                const uint16_t *b, int64_t ldb, const float *conv_w, const float *ssm_a, const float *ssm_dt,
                                const struct ds_cu_gdn *g, cudaStream_t s);
 /* Tokens t0 .. t1-1 of the n that prep holds. */

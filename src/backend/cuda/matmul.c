@@ -258,7 +258,7 @@ static const uint16_t *as_bf16(struct ds_cuda *c, const struct ds_weight *w)
 /* What decode reads of a matrix: its blocks, unless those are Q8_0 in the file's own arrangement, or moved into a group. */
 static bool reads_blocks(const struct ds_weight *w)
 {
-    return w->blocks && (w->q8_apart || ds_type_id(w->t->type) != DS_T_Q8_0);
+    return w->blocks && (w->packed || ds_type_id(w->t->type) != DS_T_Q8_0);
 }
 
 static void one_token(struct ds_cuda *c, int n_w, struct ds_buf *const *y, const struct ds_weight *const *w, const uint16_t *x,
@@ -271,7 +271,7 @@ static void one_token(struct ds_cuda *c, int n_w, struct ds_buf *const *y, const
                                 .type = (int)ds_type_id(t),
                                 .block = t->block,
                                 .block_bytes = t->bytes,
-                                .apart = blocks && w[i]->q8_apart,
+                                .packed = blocks && w[i]->packed,
                                 .add = add,
                                 .x = x };
         do {                                               /* neighbours of one type share a launch */
@@ -280,7 +280,7 @@ static void one_token(struct ds_cuda *c, int n_w, struct ds_buf *const *y, const
                                                        y[i]->kind == DS_BUF_F32 || y[i]->kind == DS_BUF_LOGITS };
             i++;
         } while (i < n_w && g.n_m < DS_CU_GEMV_MAX && (blocks || w[i]->bf16) && reads_blocks(w[i]) == blocks &&
-                 (!blocks || w[i]->t->type == t) && w[i]->q8_apart == g.apart && w[i]->in == g.k);
+                 (!blocks || w[i]->t->type == t) && w[i]->packed == g.packed && w[i]->in == g.k);
         ds_cuda_ok(c, ds_cu_gemv(&g, c->stream), "multiplying one token");
     }
 }

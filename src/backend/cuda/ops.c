@@ -83,8 +83,6 @@ static void gdn_prep(struct ds_backend *be, struct ds_buf *prep, struct ds_buf *
                    ds_cu_gdn_prep_seq(prep->own, conv->own, up, ldu, ap, lda, bp, ldb, conv_w->f32, ssm_a->f32, ssm_dt->f32, &g,
                                       c->stream),
                    "preparing the recurrence");
-        ds_cuda_ok(c, ds_cu_conv_tail(conv->own, conv->own, up, ldu, n, channels, sh->conv_k, c->stream),
-                   "keeping the convolution's history");
     }
 }
 

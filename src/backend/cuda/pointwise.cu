@@ -1,6 +1,7 @@
 /* Norms, activations, RoPE and copies: one pass over memory each. */
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/device.cuh"
+#include "backend/cuda/launch.cuh"
 
 /* --- rms --- */
 
@@ -8,6 +9,8 @@ template <int V> /* float4 of a thread's share kept in registers */
 __global__ void __launch_bounds__(256)
     rms_norm_kernel(uint16_t *__restrict__ h, const float *__restrict__ x, const float *__restrict__ gain, int dim, float eps)
 {
+    next_may_start();
+    prior_done();
     __shared__ float red[32];
     const float4 *xr = reinterpret_cast<const float4 *>(x + (int64_t)blockIdx.x * dim);
     float4 v[V];
@@ -32,6 +35,8 @@ __global__ void __launch_bounds__(256)
 __global__ void rms_norm_any_kernel(uint16_t *__restrict__ h, const float *__restrict__ x, const float *__restrict__ gain,
                                     int dim, float eps)
 {
+    next_may_start();
+    prior_done();
     __shared__ float red[32];
     const float *xr = x + (int64_t)blockIdx.x * dim;
     float sum = 0;
@@ -45,6 +50,8 @@ __global__ void rms_norm_any_kernel(uint16_t *__restrict__ h, const float *__res
 __global__ void swiglu_kernel(uint16_t *__restrict__ act, const uint16_t *__restrict__ gate, int64_t ldg,
                               const uint16_t *__restrict__ up, int64_t ldu, int dim)
 {
+    next_may_start();
+    prior_done();
     const int64_t row = blockIdx.y;
     const int i = (blockIdx.x * blockDim.x + threadIdx.x) * 8;
     if (i >= dim) return;
@@ -64,6 +71,8 @@ __global__ void swiglu_kernel(uint16_t *__restrict__ act, const uint16_t *__rest
 __global__ void swiglu_any_kernel(uint16_t *__restrict__ act, const uint16_t *__restrict__ gate, int64_t ldg,
                                   const uint16_t *__restrict__ up, int64_t ldu, int dim)
 {
+    next_may_start();
+    prior_done();
     const int64_t row = blockIdx.y;
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < dim) act[row * dim + i] = to_bf16(silu_fast(bf16_bits(gate[row * ldg + i])) * bf16_bits(up[row * ldu + i]));
@@ -73,6 +82,8 @@ __global__ void swiglu_any_kernel(uint16_t *__restrict__ act, const uint16_t *__
 __global__ void gated_norm_kernel(uint16_t *__restrict__ y, const float *__restrict__ o, const uint16_t *__restrict__ z,
                                   int64_t ldz, const float *__restrict__ gain, int64_t n_rows, int n_vh, int dv, float eps)
 {
+    next_may_start();
+    prior_done();
     const int64_t i = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     if (i >= n_rows) return;
     const int lane = threadIdx.x % 32;
@@ -100,6 +111,8 @@ __global__ void gated_norm_kernel(uint16_t *__restrict__ y, const float *__restr
 /* One warp per (token, head); heads 0 .. n_head-1 are queries, the rest keys. hd 256: eight neighbours a lane. */
 __global__ void qk_norm_kernel(ds_cu_qk c, const float *__restrict__ gain_q, const float *__restrict__ gain_k)
 {
+    next_may_start();
+    prior_done();
     const int64_t i = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     const int heads = c.n_head + c.n_kv, lane = threadIdx.x % 32;
     if (i >= (int64_t)c.n * heads) return;
@@ -143,6 +156,8 @@ static __device__ __forceinline__ void put_kv(void *cache, bool f16, int64_t at,
 __global__ void rope_store_kernel(ds_cu_qk c, ds_cu_freq freq, const uint16_t *__restrict__ v, int64_t ldv,
                                   void *__restrict__ kcache, void *__restrict__ vcache, bool f16, int64_t pos)
 {
+    next_may_start();
+    prior_done();
     __shared__ float cs[DS_CU_MAX_PAIRS], sn[DS_CU_MAX_PAIRS];
     const int half = c.n_rot / 2, kv = c.n_kv * c.hd;
     const int64_t t = blockIdx.x, to = (pos + t) * kv;
@@ -174,6 +189,8 @@ __global__ void rope_store_kernel(ds_cu_qk c, ds_cu_freq freq, const uint16_t *_
 
 __global__ void copy_cols_kernel(uint16_t *__restrict__ act, ds_cu_mat src, int src_dim, int dim)
 {
+    next_may_start();
+    prior_done();
     const int64_t t = blockIdx.x;
     for (int i = threadIdx.x; i < dim; i += blockDim.x) {
         const int64_t at = t * src.ld + i % src_dim;
@@ -190,11 +207,11 @@ static unsigned blocks_for(int64_t items, int per_block)
 extern "C" cudaError_t ds_cu_rms_norm(uint16_t *h, const float *x, const float *gain, int n, int dim, float eps, cudaStream_t s)
 {
     const int v = (dim / 4 + 255) / 256;
-    if (dim % 4 || v > 8) rms_norm_any_kernel<<<n, 256, 0, s>>>(h, x, gain, dim, eps);
-    else if (v <= 1) rms_norm_kernel<1><<<n, 256, 0, s>>>(h, x, gain, dim, eps);
-    else if (v <= 2) rms_norm_kernel<2><<<n, 256, 0, s>>>(h, x, gain, dim, eps);
-    else if (v <= 5) rms_norm_kernel<5><<<n, 256, 0, s>>>(h, x, gain, dim, eps);
-    else rms_norm_kernel<8><<<n, 256, 0, s>>>(h, x, gain, dim, eps);
+    if (dim % 4 || v > 8) launch(rms_norm_any_kernel, dim3(n), 256, 0, s, h, x, gain, dim, eps);
+    else if (v <= 1) launch(rms_norm_kernel<1>, dim3(n), 256, 0, s, h, x, gain, dim, eps);
+    else if (v <= 2) launch(rms_norm_kernel<2>, dim3(n), 256, 0, s, h, x, gain, dim, eps);
+    else if (v <= 5) launch(rms_norm_kernel<5>, dim3(n), 256, 0, s, h, x, gain, dim, eps);
+    else launch(rms_norm_kernel<8>, dim3(n), 256, 0, s, h, x, gain, dim, eps);
     return cudaGetLastError();
 }
 
@@ -206,8 +223,8 @@ extern "C" cudaError_t ds_cu_swiglu(uint16_t *act, const uint16_t *gate, int64_t
         const unsigned m = (unsigned)(rows - r0 < 65535 ? rows - r0 : 65535);
         uint16_t *a = act + (int64_t)r0 * dim;
         const uint16_t *g = gate + r0 * ldg, *u = up + r0 * ldu;
-        if (wide) swiglu_kernel<<<dim3(blocks_for(dim / 8, 256), m), 256, 0, s>>>(a, g, ldg, u, ldu, dim);
-        else swiglu_any_kernel<<<dim3(blocks_for(dim, 256), m), 256, 0, s>>>(a, g, ldg, u, ldu, dim);
+        if (wide) launch(swiglu_kernel, dim3(blocks_for(dim / 8, 256), m), 256, 0, s, a, g, ldg, u, ldu, dim);
+        else launch(swiglu_any_kernel, dim3(blocks_for(dim, 256), m), 256, 0, s, a, g, ldg, u, ldu, dim);
     }
     return cudaGetLastError();
 }
@@ -216,14 +233,14 @@ extern "C" cudaError_t ds_cu_gated_norm(uint16_t *y, const float *o, const uint1
                                         int n_vh, int dv, float eps, cudaStream_t s)
 {
     const int64_t rows = (int64_t)n * n_vh;
-    gated_norm_kernel<<<(unsigned)((rows + 7) / 8), 256, 0, s>>>(y, o, z, ldz, gain, rows, n_vh, dv, eps);
+    launch(gated_norm_kernel, dim3((unsigned)((rows + 7) / 8)), 256, 0, s, y, o, z, ldz, gain, rows, n_vh, dv, eps);
     return cudaGetLastError();
 }
 
 extern "C" cudaError_t ds_cu_qk_norm(const struct ds_cu_qk *c, const float *gain_q, const float *gain_k, cudaStream_t s)
 {
     const int64_t rows = (int64_t)c->n * (c->n_head + c->n_kv);
-    qk_norm_kernel<<<(unsigned)((rows + 7) / 8), 256, 0, s>>>(*c, gain_q, gain_k);
+    launch(qk_norm_kernel, dim3((unsigned)((rows + 7) / 8)), 256, 0, s, *c, gain_q, gain_k);
     return cudaGetLastError();
 }
 
@@ -231,12 +248,12 @@ extern "C" cudaError_t ds_cu_rope_store(const struct ds_cu_qk *c, const struct d
                                         void *kcache, void *vcache, bool f16, int64_t pos, cudaStream_t s)
 {
     if (c->n_rot > 2 * DS_CU_MAX_PAIRS) return cudaErrorInvalidValue;
-    rope_store_kernel<<<(unsigned)c->n, 256, 0, s>>>(*c, *freq, v, ldv, kcache, vcache, f16, pos);
+    launch(rope_store_kernel, dim3((unsigned)c->n), 256, 0, s, *c, *freq, v, ldv, kcache, vcache, f16, pos);
     return cudaGetLastError();
 }
 
 extern "C" cudaError_t ds_cu_copy_cols(uint16_t *act, struct ds_cu_mat src, int n, int src_dim, int dim, cudaStream_t s)
 {
-    copy_cols_kernel<<<(unsigned)n, 256, 0, s>>>(act, src, src_dim, dim);
+    launch(copy_cols_kernel, dim3((unsigned)n), 256, 0, s, act, src, src_dim, dim);
     return cudaGetLastError();
 }

@@ -1,4 +1,4 @@
-/* Stored blocks to numbers: bf16 copies for the tensor cores, embedding rows, and Q8_0 taken apart for decode. */
+/* Stored blocks to numbers: bf16 copies for the tensor cores, and embedding rows. */
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/quant.cuh"
 
@@ -24,16 +24,6 @@ __global__ void embed_kernel(float *__restrict__ x, const uint8_t *__restrict__ 
         x[(int64_t)blockIdx.x * dim + i] = element<TYPE>(row + (int64_t)(i / block) * block_bytes, (int)(i % block));
 }
 
-__global__ void q8_split_kernel(int8_t *__restrict__ q, uint16_t *__restrict__ d, const uint8_t *__restrict__ src, int64_t blocks)
-{
-    const int64_t step = (int64_t)gridDim.x * (blockDim.x / 32);
-    for (int64_t i = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; i < blocks; i += step) {
-        const uint8_t *b = src + i * 34;
-        q[i * 32 + threadIdx.x % 32] = (int8_t)b[2 + threadIdx.x % 32];
-        if (threadIdx.x % 32 == 0) d[i] = (uint16_t)u16_at(b);
-    }
-}
-
 extern "C" cudaError_t ds_cu_dequant(uint16_t *dst, const void *src, int type, uint32_t block, uint32_t block_bytes, int64_t n,
                                      cudaStream_t s)
 {
@@ -47,14 +37,5 @@ extern "C" cudaError_t ds_cu_embed(float *x, const void *table, int type, uint32
                                    const int32_t *ids, int n, int dim, cudaStream_t s)
 {
     DS_CU_BY_TYPE(type, embed_kernel, <<<n, 256, 0, s>>>(x, (const uint8_t *)table, block, block_bytes, ids, dim))
-    return cudaGetLastError();
-}
-
-extern "C" cudaError_t ds_cu_q8_split(void *dst, const void *src, int64_t rows, int k, cudaStream_t s)
-{
-    const int64_t blocks = rows * (k / 32), want = (blocks + 7) / 8;
-    int8_t *q = (int8_t *)dst;
-    q8_split_kernel<<<(unsigned)(want > 16384 ? 16384 : want), 256, 0, s>>>(q, (uint16_t *)(q + rows * k), (const uint8_t *)src,
-                                                                            blocks);
     return cudaGetLastError();
 }

@@ -91,6 +91,22 @@ static ds_status new_bf16(struct ds_cuda *c, struct ds_weight *w, const void *bl
     return DS_OK;
 }
 
+/* Prefill has its bf16 copy, so that only decode reads the blocks. */
+static ds_status pack(struct ds_cuda *c, struct ds_weight *w, struct ds_err *e)
+{
+    const int type = (int)ds_type_id(w->t->type);
+    const size_t bytes = ds_cu_packed_bytes(type, w->out, w->in);
+    void *packed = ds_cuda_alloc(bytes, w->t->name, e);
+    if (!packed) return DS_ENOMEM;
+    ds_status st = ds_cuda_check(ds_cu_pack(packed, w->blocks, type, w->out, w->in, c->stream), "arranging weights", e);
+    if (!st) st = ds_cuda_check(cudaStreamSynchronize(c->stream), "arranging weights", e);
+    cudaFree(w->blocks);
+    w->blocks = packed;
+    w->packed = true;
+    w->bytes += bytes - (size_t)w->t->bytes;
+    return st;
+}
+
 static ds_status new_matrix(struct ds_cuda *c, struct ds_weight *w, unsigned use, struct ds_err *e)
 {
     const struct ds_tensor *t = w->t;
@@ -104,15 +120,7 @@ static ds_status new_matrix(struct ds_cuda *c, struct ds_weight *w, unsigned use
         return DS_OK;
     }
     if ((st = new_bf16(c, w, w->blocks, e))) return st;
-    if (type == DS_T_Q8_0 && w->bf16 && w->n_expert == 1 && !(use & DS_USE_EMBED)) {
-        void *apart = ds_cuda_alloc((size_t)t->bytes, t->name, e);
-        if (!apart) return DS_ENOMEM;
-        st = ds_cuda_check(ds_cu_q8_split(apart, w->blocks, w->out, w->in, c->stream), "arranging weights", e);
-        if (!st) st = ds_cuda_check(cudaStreamSynchronize(c->stream), "arranging weights", e);
-        cudaFree(w->blocks);
-        w->blocks = apart;
-        w->q8_apart = true;
-    }
+    if (w->bf16 && w->n_expert == 1 && !(use & DS_USE_EMBED) && ds_cu_can_pack((int)type, w->in)) st = pack(c, w, e);
     return st;
 }
 
