@@ -5,9 +5,12 @@
 #   CONF=asan      address and undefined sanitizers     CONF=fuzz     clang's libFuzzer with asan
 #   CONF=tsan      thread sanitizer                     CONF=arm64    cross build of the kernels and their tests
 #   CUDA=1         with the CUDA backend, in build/cuda-$(CONF) (docs/cuda.md)
+#   METAL=1        with the Metal backend on macOS, in build/metal-$(CONF); METAL=sim: with the software device of the
+#                  tests in the GPU's place, on any system, in build/metal-sim-$(CONF) (docs/metal.md)
 CONF    ?= release
-BUILD   ?= build/$(if $(CUDA),cuda-)$(CONF)
-BIN     ?= $(if $(CUDA),$(BUILD)/bin,$(if $(filter release,$(CONF)),bin,$(BUILD)/bin))
+FLAVOUR := $(if $(CUDA),cuda-)$(if $(METAL),metal-$(if $(filter sim,$(METAL)),sim-))
+BUILD   ?= build/$(FLAVOUR)$(CONF)
+BIN     ?= $(if $(FLAVOUR),$(BUILD)/bin,$(if $(filter release,$(CONF)),bin,$(BUILD)/bin))
 PREFIX  ?= /usr/local
 
 # --- compiler and flags -------------------------------------------------------------------------------
@@ -90,7 +93,20 @@ CUDA_SM  ?= -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_80,code=
 NVFLAGS  := -std=c++17 -O3 -lineinfo -Isrc -Xcompiler -Wall,-fPIC $(CUDA_SM) -Xptxas -v
 endif
 
-OBJ     := $(SRC:%.c=$(BUILD)/%.o) $(CUDASRC:%.cu=$(BUILD)/%.cu.o)
+# The Metal backend's host side is portable; METAL chooses what lies under it.
+ifdef METAL
+SHADERS  := $(wildcard src/backend/metal/shaders/*.metal)
+SRC      += $(wildcard src/backend/metal/*.c)
+CPPFLAGS += -DDS_HAVE_METAL -DDS_METAL_SOFTWARE=$(if $(filter sim,$(METAL)),true,false)
+ifeq ($(METAL),sim)
+include tests/metal-sim/build.mk
+else
+METALOBJ := $(BUILD)/src/backend/metal/mtl_apple.o $(BUILD)/metal_sources.o
+LDLIBS   += -framework Metal -framework Foundation -framework CoreGraphics
+endif
+endif
+
+OBJ     := $(SRC:%.c=$(BUILD)/%.o) $(CUDASRC:%.cu=$(BUILD)/%.cu.o) $(METALOBJ)
 LIB     := $(BUILD)/libdeltascope.a
 TOOLLIB := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tools/common/*.c tools/cmd/*.c))
 TOOLS   := $(patsubst tools/%.c,$(BIN)/%,$(wildcard tools/*.c))
@@ -123,6 +139,15 @@ $(BUILD)/%.cu.o: %.cu $(BUILD)/flags
 	$(say) NVCC $@
 	$(Q)$(NVCC) $(NVFLAGS) -MMD -MP -MF $(@:.o=.d) -MT $@ -c -o $@ $< 2>$(@:.o=.ptxas) || { cat $(@:.o=.ptxas); exit 1; }
 	@! grep -E 'C75[0-9][0-9]|error|warning' $(@:.o=.ptxas) || { rm -f $@; exit 1; }
+$(BUILD)/%.o: %.m $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(say) OBJC $@
+	$(Q)$(CC) -Isrc -O2 -g -Wall -Wextra -fno-objc-arc -mmacosx-version-min=14.0 -MMD -MP -c -o $@ $<
+$(BUILD)/metal_sources.c: $(SHADERS) $(wildcard src/backend/metal/*.h src/backend/metal/shaders/*.h) tools/metal-sources.sh
+	@mkdir -p $(@D)
+	$(Q)sh tools/metal-sources.sh $(SHADERS) >$@.part && mv $@.part $@
+$(BUILD)/metal_sources.o: $(BUILD)/metal_sources.c
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
 $(LIB): $(OBJ)
 	@rm -f $@
 	$(say) AR $@

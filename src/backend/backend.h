@@ -27,7 +27,9 @@ struct ds_buf;                     /* each backend's own */
 struct ds_weight;                  /* each backend's own */
 
 enum ds_buf_kind {
-    DS_BUF_F32,                    /* f32 everywhere: residual stream, state, logits */
+    DS_BUF_F32,                    /* f32 everywhere: residual stream, readout, kept states */
+    DS_BUF_STATE,                  /* f32: what a step reads and leaves changed for the next one. A backend may keep two versions, so that a
+                                    * step that fails leaves the old one */
     DS_BUF_ACT,                    /* input of weight products; the backend picks its format (CPU: f32 + packed panels made on first use) */
     DS_BUF_PROJ,                   /* output of weight products, read only by this backend's ops (CPU: f32; a device may use 16 bits) */
     DS_BUF_LOGITS,                 /* output of the head: f32, read by the host */
@@ -129,14 +131,14 @@ struct ds_ops {
      *   f = silu(causal depthwise conv over [conv; u]);  q, k, v split from f; conv <- last conv_k-1 rows of u
      *   q <- q / max(|q|, eps) / sqrt(dk);  k <- k / max(|k|, eps);  beta = sigmoid(b);  g = ssm_a * softplus(a + dt)
      * Results stay in `prep` (F32 buffer of ds_gdn_prep_elems(shape, n) elements, layout private to the backend).
-     * conv: F32 [conv_k-1][channels], oldest first, updated. conv_w: weight [conv_k][channels] (tap conv_k-1 is the newest). */
+     * conv: STATE [conv_k-1][channels], oldest first, updated. conv_w: weight [conv_k][channels] (tap conv_k-1 is the newest). */
     void (*gdn_prep)(struct ds_backend *be, struct ds_buf *prep, struct ds_buf *conv, const struct ds_buf *u, const struct ds_buf *a,
                      const struct ds_buf *b, const struct ds_weight *conv_w, const struct ds_weight *ssm_a,
                      const struct ds_weight *ssm_dt, const struct ds_gdn_shape *sh, int n);
 
     /* Gated delta rule over the prepared inputs: for each token and value head h with key head h % n_kh
      *   S <- exp(g) S;  d = beta (v - S'k);  S <- S + k d';  o = S'q
-     * S F32 [n_vh][dk][dv], read and written. o F32 [n][n_vh*dv]. prep holds n tokens, of which t0..t1-1 run now (a step may walk
+     * S STATE [n_vh][dk][dv], read and written. o F32 [n][n_vh*dv]. prep holds n tokens, of which t0..t1-1 run now (a step may walk
      * its tokens in several calls, to keep the state between them). Chunkwise forms cut at absolute multiples of 64. */
     void (*gdn)(struct ds_backend *be, struct ds_buf *o, struct ds_buf *S, const struct ds_buf *prep, const struct ds_gdn_shape *sh, int n, int t0,
                 int t1);
@@ -145,7 +147,7 @@ struct ds_ops {
      * Comes before gdn_prep, which advances conv. */
     void (*conv_tail)(struct ds_backend *be, struct ds_buf *dst, size_t off, const struct ds_buf *conv, const struct ds_buf *u,
                       const struct ds_gdn_shape *sh, int t);
-    /* dst[off..off+n) = src[0..n), F32 buffers, in stream order. */
+    /* dst[off..off+n) = src[0..n), F32 from F32 or STATE, in stream order. */
     void (*copy)(struct ds_backend *be, struct ds_buf *dst, size_t off, const struct ds_buf *src, size_t n);
 
     /* y[t][h] = rms(o[t][h], gain) * silu(z[t][h]), per head of dv.  o F32, z PROJ, y ACT. */

@@ -4,6 +4,9 @@
 #ifdef DS_HAVE_CUDA
 #include "backend/cuda/open.h"
 #endif
+#ifdef DS_HAVE_METAL
+#include "backend/metal/open.h"
+#endif
 
 #include <stdio.h>
 #include <string.h>
@@ -13,11 +16,15 @@ const char *const ds_class_names[DS_C_COUNT] = { "qkv", "z", "gates", "ssm_out",
 static const struct row {
     const char *name;
     struct ds_backend *(*open)(const struct ds_backend_options *o, struct ds_err *e);
+    bool by_name;                  /* never chosen by auto: the software device of the tests */
 } rows[] = {
 #ifdef DS_HAVE_CUDA
-    { "cuda", ds_cuda_open },
+    { "cuda", ds_cuda_open, false },
 #endif
-    { "cpu", ds_cpu_open },
+#ifdef DS_HAVE_METAL
+    { "metal", ds_metal_open, DS_METAL_SOFTWARE },
+#endif
+    { "cpu", ds_cpu_open, false },
 };
 
 void ds_backend_names(char *dst, size_t n)
@@ -49,7 +56,7 @@ struct ds_backend *ds_backend_open(const char *name, const char *placement, cons
     }
     bool any = !name || !strcmp(name, "auto");
     for (size_t i = 0; i < n; i++) {
-        if (!any && strcmp(name, rows[i].name)) continue;
+        if (any ? rows[i].by_name : strcmp(name, rows[i].name)) continue;
         struct ds_backend *be = open_placed(&rows[i], placement, o, e);
         if (be || !any || i + 1 == n) return be;
     }

@@ -224,7 +224,7 @@ void ds_engine_plan(const ds_engine *g, struct ds_plan *p)
     for (int i = 0; i < m->n_owned; i++) p->weights_extra += g->be->ops->weight_extra_bytes(g->be, m->owned[i]);
     p->kv = ds_state_kv_bytes(m, g->info.ctx);
     p->state = ds_state_gdn_bytes(m);
-    p->snapshots = p->state + (uint64_t)m->hp.n_vocab * sizeof(float);
+    p->snapshots = ds_state_kept_bytes(m) + (uint64_t)m->hp.n_vocab * sizeof(float);
     p->scratch = ds_scratch_bytes(m, g->ubatch, g->max_cuts) + g->be->ops->own_bytes(g->be);
 }
 

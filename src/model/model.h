@@ -79,13 +79,14 @@ struct ds_state {
     int64_t pos, ctx;              /* tokens held; window */
     /* per layer; NULL where the layer is of the other kind */
     struct ds_buf **k, **v;        /* KV [ctx][n_kv*hd], after norm and RoPE; raw v */
-    struct ds_buf **conv, **S;     /* F32 [conv_k-1][channels], oldest first; F32 [n_vh][dk][dv] */
+    struct ds_buf **conv, **S;     /* STATE [conv_k-1][channels], oldest first; STATE [n_vh][dk][dv] */
 };
 ds_status ds_state_new(struct ds_state *s, const struct ds_model *m, int64_t ctx, struct ds_err *e);
 void ds_state_free(struct ds_state *s);
 void ds_state_reset(struct ds_state *s, const struct ds_model *m);
 uint64_t ds_state_kv_bytes(const struct ds_model *m, int64_t ctx);
 uint64_t ds_state_gdn_bytes(const struct ds_model *m);
+uint64_t ds_state_kept_bytes(const struct ds_model *m);     /* of a copy of it */
 
 /* --- activations of one step, shared by all sessions of an engine --- */
 

@@ -115,5 +115,5 @@ uint64_t ds_scratch_bytes(const struct ds_model *m, int ubatch, int max_cuts)
     const int n = wants(w, m, ubatch);
     uint64_t total = 0;
     for (int i = 0; i < n; i++) total += m->be->ops->buf_bytes(m->be, w[i].kind, w[i].rows, w[i].dim);
-    return total + (uint64_t)max_cuts * ds_state_gdn_bytes(m);
+    return total + (uint64_t)max_cuts * ds_state_kept_bytes(m);
 }

@@ -27,8 +27,8 @@ ds_status ds_state_new(struct ds_state *s, const struct ds_model *m, int64_t ctx
             ok = (s->k[i] = ops->buf_new(m->be, DS_BUF_KV, (size_t)ctx, kv_dim(m), e)) &&
                  (s->v[i] = ops->buf_new(m->be, DS_BUF_KV, (size_t)ctx, kv_dim(m), e));
         else
-            ok = (s->conv[i] = ops->buf_new(m->be, DS_BUF_F32, conv_rows(m), (size_t)ds_gdn_channels(&m->hp.gdn), e)) &&
-                 (s->S[i] = ops->buf_new(m->be, DS_BUF_F32, s_rows(m), (size_t)m->hp.gdn.dv, e));
+            ok = (s->conv[i] = ops->buf_new(m->be, DS_BUF_STATE, conv_rows(m), (size_t)ds_gdn_channels(&m->hp.gdn), e)) &&
+                 (s->S[i] = ops->buf_new(m->be, DS_BUF_STATE, s_rows(m), (size_t)m->hp.gdn.dv, e));
         if (!ok) {
             ds_state_free(s);
             return e->code ? e->code : DS_ENOMEM;
@@ -71,9 +71,12 @@ uint64_t ds_state_kv_bytes(const struct ds_model *m, int64_t ctx)
     return 2 * (uint64_t)count(m, true) * m->be->ops->buf_bytes(m->be, DS_BUF_KV, (size_t)ctx, kv_dim(m));
 }
 
-uint64_t ds_state_gdn_bytes(const struct ds_model *m)
+static uint64_t gdn_bytes(const struct ds_model *m, enum ds_buf_kind kind)
 {
     const struct ds_ops *ops = m->be->ops;
-    return (uint64_t)count(m, false) * (ops->buf_bytes(m->be, DS_BUF_F32, conv_rows(m), (size_t)ds_gdn_channels(&m->hp.gdn)) +
-                                        ops->buf_bytes(m->be, DS_BUF_F32, s_rows(m), (size_t)m->hp.gdn.dv));
+    return (uint64_t)count(m, false) * (ops->buf_bytes(m->be, kind, conv_rows(m), (size_t)ds_gdn_channels(&m->hp.gdn)) +
+                                        ops->buf_bytes(m->be, kind, s_rows(m), (size_t)m->hp.gdn.dv));
 }
+
+uint64_t ds_state_gdn_bytes(const struct ds_model *m) { return gdn_bytes(m, DS_BUF_STATE); }
+uint64_t ds_state_kept_bytes(const struct ds_model *m) { return gdn_bytes(m, DS_BUF_F32); }

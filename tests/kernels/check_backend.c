@@ -15,7 +15,7 @@ static const double ROUNDED = 1e-5;                    /* 16-bit results */
 
 static void case_buffers(struct pair *p)
 {
-    static const enum ds_buf_kind kinds[] = { DS_BUF_F32, DS_BUF_ACT, DS_BUF_PROJ, DS_BUF_LOGITS, DS_BUF_KV };
+    static const enum ds_buf_kind kinds[] = { DS_BUF_F32, DS_BUF_STATE, DS_BUF_ACT, DS_BUF_PROJ, DS_BUF_LOGITS, DS_BUF_KV };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         struct buf2 b = buf_make(p, kinds[i], 7, 33);
         compare(p, &b, 7 * 33, 0, "new buffer of kind %d is zero", (int)kinds[i]);
@@ -322,8 +322,8 @@ static void check_gdn(struct pair *p, const struct gdn_case *c)
     random_vector(p, &dt, sh->n_vh, 1, 0, 0.5f);
     random_vector(p, &gain, sh->dv, 1, 1, 0.2f);
     const size_t per = ds_gdn_prep_elems(sh, longest);
-    struct buf2 S = buf_random(p, DS_BUF_F32, (size_t)(sh->n_vh * sh->dk), (size_t)sh->dv, 0.05f);
-    struct buf2 conv = buf_random(p, DS_BUF_F32, (size_t)(sh->conv_k - 1), (size_t)channels, 1),
+    struct buf2 S = buf_random(p, DS_BUF_STATE, (size_t)(sh->n_vh * sh->dk), (size_t)sh->dv, 0.05f);
+    struct buf2 conv = buf_random(p, DS_BUF_STATE, (size_t)(sh->conv_k - 1), (size_t)channels, 1),
                 prep = buf_make(p, DS_BUF_F32, 1, per);
     float *common = numbers(p, (size_t)channels, 1), *uv = need(malloc(rows * (size_t)channels * sizeof *uv), "no memory");
     float *av = need(malloc(rows * (size_t)sh->n_vh * sizeof *av), "no memory"),

@@ -228,7 +228,7 @@ static float *gdn_run(const struct gdn_data *d, int threads, const char *form, i
     struct ds_weight *w = weight(be, &tw, d->w, 4 * d->channels), *A = weight(be, &ta, d->A, d->nv),
                      *dt = weight(be, &td, d->dt, d->nv);
     size_t no = d->nv * 24, ns = d->nv * 32 * 24, nc = 3 * d->channels;
-    struct ds_buf *conv = buf(be, DS_BUF_F32, 3, d->channels, NULL), *S = buf(be, DS_BUF_F32, d->nv, 32 * 24, NULL);
+    struct ds_buf *conv = buf(be, DS_BUF_STATE, 3, d->channels, NULL), *S = buf(be, DS_BUF_STATE, d->nv, 32 * 24, NULL);
     float *out = floats(N * no + ns + nc);
     for (int t = 0, m, turn = 1; t < N; t += m, turn++) {
         m = step ? step : turn;

@@ -31,7 +31,7 @@ static struct ds_split *split_of(const struct ds_backend *be) { return (struct d
 
 /* --- memory --- */
 
-static bool crosses(enum ds_buf_kind kind) { return kind != DS_BUF_F32 && kind != DS_BUF_KV; }
+static bool crosses(enum ds_buf_kind kind) { return kind != DS_BUF_F32 && kind != DS_BUF_STATE && kind != DS_BUF_KV; }
 
 static void buf_free(struct ds_backend *be, struct ds_buf *b)
 {
