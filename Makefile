@@ -114,6 +114,18 @@ TOOLOBJ := $(TOOLS:$(BIN)/%=$(BUILD)/tools/%.o)
 TESTS   := $(TESTSRC:%.c=$(BUILD)/%)
 SHTESTS := $(wildcard tests/sh/test_*.sh)
 FUZZERS := $(FUZZSRC:%.c=$(BUILD)/%)
+
+# The Metal shaders as C++ for the executor, and their tests: make metal-tests. The sanitizers' instrumentation calls functions of
+# tests/metal-sim/hooks.cpp instead of their runtimes.
+SIM        := tests/metal-sim
+SIM_CXX    := $(if $(findstring clang,$(CC)),clang++,$(CXX))
+SIM_WATCH  := -fsanitize=thread -fsanitize=alignment,bounds,shift,signed-integer-overflow,integer-divide-by-zero -ftrivial-auto-var-init=pattern \
+              $(if $(findstring clang,$(SIM_CXX)),-mllvm -tsan-instrument-func-entry-exit=0,--param tsan-instrument-func-entry-exit=0)
+SIM_FLAGS  := -O2 -g -Wall -Wextra $(if $(WERROR),-Werror) -ffp-contract=off -Isrc -Itests
+SHADERS    := $(wildcard src/backend/metal/shaders/*.metal)
+SHADER_OBJ := $(SHADERS:src/backend/metal/shaders/%.metal=$(BUILD)/$(SIM)/shaders/%.o)
+SIM_OBJ    := $(BUILD)/$(SIM)/sim.o $(BUILD)/$(SIM)/hooks.o $(SHADER_OBJ)
+METALTESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/metal/test_*.c))
 # Fuzz targets: with libFuzzer in its configuration, elsewhere test programs that run the target's corpus.
 FUZZ_MAIN := $(if $(filter fuzz,$(CONF)),,$(BUILD)/tests/fuzz/standalone.o)
 
@@ -126,6 +138,7 @@ say := @$(if $(V)$(findstring s,$(firstword -$(MAKEFLAGS))),:,echo) "  "
 all: $(TOOLS)
 tests: $(LIB) $(TESTS) $(if $(FUZZ_MAIN),$(FUZZERS))
 fuzzers: $(FUZZERS)
+metal-tests: $(METALTESTS)
 bench-kernels: $(BUILD)/bench/kernels
 bench-mix: $(BUILD)/bench/kernels_mix
 
@@ -159,6 +172,20 @@ $(BIN)/%: $(BUILD)/tools/%.o $(TOOLLIB) $(LIB)
 $(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(FUZZ_MAIN) $(LIB)
 	$(say) LD $@
 	$(Q)$(CC) $(CFLAGS) $(if $(FUZZ_MAIN),,-fsanitize=fuzzer) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+$(BUILD)/$(SIM)/%.o: $(SIM)/%.cpp $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(say) CXX $@
+	$(Q)$(SIM_CXX) -std=c++17 $(SIM_FLAGS) -MMD -MP -c -o $@ $<
+$(BUILD)/$(SIM)/shaders/%.cpp: src/backend/metal/shaders/%.metal $(SIM)/wrap.py
+	@mkdir -p $(@D)
+	$(Q)python3 $(SIM)/wrap.py $< $@
+$(BUILD)/$(SIM)/shaders/%.o: $(BUILD)/$(SIM)/shaders/%.cpp $(BUILD)/flags
+	$(say) CXX $@
+	$(Q)$(SIM_CXX) -std=c++14 $(SIM_FLAGS) $(SIM_WATCH) -fno-exceptions -fno-rtti -I$(SIM) -Isrc/backend/metal/shaders -MMD -MP -c -o $@ $<
+$(BUILD)/tests/metal/%.o: CPPFLAGS += -Itests
+$(METALTESTS): $(BUILD)/%: $(BUILD)/%.o $(SIM_OBJ) $(LIB)
+	$(say) LD $@
+	$(Q)$(SIM_CXX) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 $(BUILD)/bench/%: $(BUILD)/bench/%.o $(TOOLLIB) $(LIB)
 	$(say) LD $@
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
@@ -172,7 +199,7 @@ $(BUILD)/tools/%.o $(BUILD)/bench/%.o: CPPFLAGS += -Itools -DDS_COMMIT='"$(COMMI
 $(TOOLLIB) $(TOOLOBJ): $(BUILD)/commit
 
 # As they are here: a file's own additions would otherwise reach its prerequisites.
-FLAGS := $(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) $(NVFLAGS)
+FLAGS := $(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) $(NVFLAGS) $(SIM_CXX) $(SIM_FLAGS) $(SIM_WATCH)
 DEPS  := CC='$(CC)' CPPFLAGS='$(CPPFLAGS)' sh tools/deps.sh
 
 # Two stamps whose time changes only with their text: other flags or another commit rebuild what depends on them.
@@ -220,6 +247,6 @@ install: all
 clean:
 	rm -rf build bin
 
-.PHONY: all tests fuzzers bench-kernels bench-mix deps demo test check-all install clean always
+.PHONY: all tests fuzzers metal-tests bench-kernels bench-mix deps demo test check-all install clean always
 .SECONDARY:
--include $(OBJ:.o=.d) $(TOOLLIB:.o=.d) $(TOOLOBJ:.o=.d) $(TESTS:=.d) $(FUZZERS:=.d)
+-include $(OBJ:.o=.d) $(TOOLLIB:.o=.d) $(TOOLOBJ:.o=.d) $(TESTS:=.d) $(FUZZERS:=.d) $(SIM_OBJ:.o=.d) $(METALTESTS:=.d)

@@ -157,6 +157,13 @@ memcheck() {
 # The CUDA backend compiles and links, with no ptxas remark that means lost speed; nothing here runs it.
 cuda() { build CUDA=1 all build/cuda-release/tests/kernels/check_backend; }
 
+# The Metal shaders on the executor: kernels against the plain ones, the language's rules, planted faults.
+metal() {
+    build metal-tests || return 1
+    # shellcheck disable=SC2046
+    tests_of release $(programs release metal)
+}
+
 # What `make install` leaves works from there, and nothing else is needed.
 installed() {
     rm -rf "$logs/prefix"
@@ -164,13 +171,14 @@ installed() {
     (cd / && "$OLDPWD/$logs/prefix/bin/deltascope" run -p "Alice was beginning" -n 4)
 }
 
-all="clang_build asan tsan fuzzing no_profile arm64 old_x86 isa_levels memcheck cuda installed"
+all="clang_build asan tsan fuzzing no_profile arm64 old_x86 isa_levels memcheck cuda metal installed"
 needs() {                               # the program that a step cannot do without
     case $1 in
         clang_build|fuzzing) echo clang ;;
         arm64) echo qemu-aarch64 ;;
         old_x86) echo qemu-x86_64 ;;
         memcheck) echo valgrind ;;
+        metal) echo clang++ ;;
         cuda) echo "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ;;
         *) echo sh ;;
     esac

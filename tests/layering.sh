@@ -17,6 +17,7 @@ may_include() {
         backend)       echo backend prof gguf quant base ;;
         backend/cpu)   echo backend/cpu backend kernels gguf quant base ;;
         backend/split) echo backend/split backend gguf quant base ;;
+        backend/metal/shaders) echo backend/metal backend/metal/shaders ;;
         backend/*)     echo "$1" backend gguf quant base ;;
         synth)         echo synth api gguf quant base ;;
         model)         echo model backend prof gguf quant base ;;

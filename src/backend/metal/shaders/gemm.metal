@@ -1,0 +1,172 @@
+/* Products with many tokens: y = x W', on the weights as the file has them.
+ *
+ * A group of four simdgroups makes a tile of 64 weight rows by 32 tokens, walking the inner dimension in steps of 32. In each
+ * step the 128 threads decode 64x32 weights into threadgroup memory and copy 32x32 activations beside them; then each
+ * simdgroup multiplies its quarter, 32 rows by 16 tokens: eight 8x8 accumulators in float, which is 16 registers a lane.
+ *
+ * Why these sizes. A weight is decoded once per 32 tokens, so decoding (some 3 operations a weight) stays below a tenth of the
+ * 64 that multiplying it takes. The two tiles are 6 KB in half, the result's 8 KB take the same memory afterwards: two
+ * groups fit a core of the older families, which halve the occupancy above 16 KB. 64 x 64 would halve the decoding again, but
+ * 16 accumulators a lane cost more in registers than they gain on M1 to M4.
+ *
+ * Tiles lie as contiguous 8x8 blocks, one matrix load each, without bank conflicts: block (r, k) of a tile with four blocks in
+ * k begins at 64 (4 r + k). A thread writes 8 consecutive elements of a row, one row of a block. */
+#include "quant.h"
+
+constant int edges [[function_constant(0)]];
+
+enum { ROWS = DS_METAL_TILE_ROWS, TOKENS = DS_METAL_TILE_TOKENS, STEP = DS_METAL_TILE_IN, THREADS = 128 };
+
+/* Threadgroup memory in floats: the two input tiles, or the result. */
+template <typename T> struct pool_size {
+    enum { inputs = (ROWS + TOKENS) * STEP * sizeof(T) / 4, result = ROWS * TOKENS, floats = inputs > result ? inputs : result };
+};
+
+/* What a thread brings in: 16 weights of one row, 8 activations of one token. */
+template <typename W> struct loader {
+    device const uchar *row;                   /* of weights */
+    device const half *x;                      /* of the token */
+    uint in, w_k, x_k;                         /* elements of a row; where this thread's share begins in a step */
+    bool checked;
+
+    void load(uint k0, thread float (&w)[16], thread half (&h)[8])
+    {
+        read16<W>(row, k0 + w_k, in, w);
+        const uint k = k0 + x_k;
+        if (checked)
+            for (uint i = 0; i < 8; i++) h[i] = k + i < in ? x[k + i] : half(0.0f);
+        else
+            for (uint i = 0; i < 8; i++) h[i] = x[k + i];
+    }
+};
+
+/* acc[a][b]: tokens 8a.. by weight rows 8b.. of this simdgroup's quarter. */
+template <typename W>
+static void multiply(loader<W> from, uint in, threadgroup typename W::tile *wt, threadgroup typename W::tile *xt, uint tid, uint sg,
+                     thread simdgroup_float8x8 (&acc)[2][4])
+{
+    typedef typename W::tile T;
+    const uint wr = tid / 2, xr = tid / 4;
+    threadgroup T *w_to = wt + 64 * (4 * (wr / 8) + 2 * (tid % 2)) + 8 * (wr % 8);
+    threadgroup T *x_to = xt + 64 * (4 * (xr / 8) + tid % 4) + 8 * (xr % 8);
+    threadgroup const T *w_from = wt + 64 * 4 * (4 * (sg % 2)), *x_from = xt + 64 * 4 * (2 * (sg / 2));
+    for (uint k0 = 0; k0 < in; k0 += STEP) {
+        float w[16];
+        half h[8];
+        from.load(k0, w, h);                   /* before the barrier: decoding overlaps the other simdgroups' products */
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+        for (uint i = 0; i < 8; i++) {
+            w_to[i] = T(w[i]);
+            w_to[64 + i] = T(w[8 + i]);
+            x_to[i] = T(h[i]);
+        }
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+        for (uint k = 0; k < STEP / 8; k++) {
+            simdgroup_matrix<T, 8, 8> x[2], wm[4];
+            for (uint a = 0; a < 2; a++) simdgroup_load(x[a], x_from + 64 * (4 * a + k));
+            for (uint b = 0; b < 4; b++) simdgroup_load(wm[b], w_from + 64 * (4 * b + k), 8, ulong2(0), true);
+            for (uint a = 0; a < 2; a++)
+                for (uint b = 0; b < 4; b++) simdgroup_multiply_accumulate(acc[a][b], x[a], wm[b], acc[a][b]);
+        }
+    }
+}
+
+/* Accumulators to threadgroup memory as [token][row], where any thread can find any element. */
+static void lay_out(threadgroup float *result, uint sg, thread simdgroup_float8x8 (&acc)[2][4])
+{
+    threadgroup_barrier(mem_flags::mem_threadgroup);               /* the last step's tiles have been read */
+    for (uint a = 0; a < 2; a++)
+        for (uint b = 0; b < 4; b++)
+            simdgroup_store(acc[a][b], result + (16 * (sg / 2) + 8 * a) * ROWS + 32 * (sg % 2) + 8 * b, ROWS);
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+}
+
+static void clear(thread simdgroup_float8x8 (&acc)[2][4])
+{
+    for (uint a = 0; a < 2; a++)
+        for (uint b = 0; b < 4; b++) acc[a][b] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+}
+
+template <typename W>
+kernel void gemm(constant ds_metal_gemm &a [[buffer(0)]], device const uchar *w [[buffer(1)]], device const half *xh [[buffer(2)]],
+                 device const float *scale [[buffer(3)]], device float *y [[buffer(4)]], uint3 group [[threadgroup_position_in_grid]],
+                 uint tid [[thread_index_in_threadgroup]], uint sg [[simdgroup_index_in_threadgroup]])
+{
+    typedef typename W::tile T;
+    threadgroup float pool[pool_size<T>::floats];
+    threadgroup T *wt = (threadgroup T *)pool, *xt = wt + ROWS * STEP;
+    const uint n = uint(a.n), in = uint(a.in), out = uint(a.out), t0 = group.x * TOKENS, r0 = group.y * ROWS;
+
+    /* Rows and tokens past the end repeat the last one: their products are never stored. */
+    loader<W> from;
+    from.row = w + ulong(min(r0 + tid / 2, out - 1)) * row_bytes<W>(in);
+    from.x = xh + ulong(min(t0 + tid / 4, n - 1)) * in;
+    from.in = in;
+    from.w_k = 16 * (tid % 2);
+    from.x_k = 8 * (tid % 4);
+    from.checked = edges != 0;
+
+    simdgroup_float8x8 acc[2][4];
+    clear(acc);
+    multiply<W>(from, in, wt, xt, tid, sg, acc);
+    lay_out(pool, sg, acc);
+    for (uint i = tid; i < ROWS * TOKENS; i += THREADS) {
+        const uint t = t0 + i / ROWS, r = r0 + i % ROWS;
+        if (t >= n || r >= out) continue;
+        device float *to = y + ulong(t) * ulong(a.ldy) + r;
+        const float v = pool[i] / scale[t];
+        *to = a.add ? *to + v : v;
+    }
+}
+template [[host_name("gemm_q8_0")]] kernel decltype(gemm<w_q8_0>) gemm<w_q8_0>;
+template [[host_name("gemm_q4_0")]] kernel decltype(gemm<w_q4_0>) gemm<w_q4_0>;
+template [[host_name("gemm_q4_k")]] kernel decltype(gemm<w_q4_k>) gemm<w_q4_k>;
+template [[host_name("gemm_q5_k")]] kernel decltype(gemm<w_q5_k>) gemm<w_q5_k>;
+template [[host_name("gemm_q6_k")]] kernel decltype(gemm<w_q6_k>) gemm<w_q6_k>;
+template [[host_name("gemm_f16")]] kernel decltype(gemm<w_f16>) gemm<w_f16>;
+template [[host_name("gemm_bf16")]] kernel decltype(gemm<w_bf16>) gemm<w_bf16>;
+template [[host_name("gemm_f32")]] kernel decltype(gemm<w_f32>) gemm<w_f32>;
+
+/* The same over tokens that chose one expert: a tile of the grid is up to 32 slots of the sorted order. */
+template <typename W>
+kernel void gemm_experts(constant ds_metal_experts &a [[buffer(0)]], device const uchar *w [[buffer(1)]],
+                         device const half *xh [[buffer(2)]], device const float *scale [[buffer(3)]], device const uint *order [[buffer(4)]],
+                         device const ds_metal_tile *tiles [[buffer(5)]], device float *y [[buffer(6)]],
+                         uint3 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]],
+                         uint sg [[simdgroup_index_in_threadgroup]])
+{
+    typedef typename W::tile T;
+    threadgroup float pool[pool_size<T>::floats];
+    threadgroup T *wt = (threadgroup T *)pool, *xt = wt + ROWS * STEP;
+    const int expert = tiles[group.x].expert - a.e0;
+    const uint first = uint(tiles[group.x].first), count = uint(tiles[group.x].count);
+    const uint in = uint(a.in), out = uint(a.out), r0 = group.y * ROWS;
+    if (count == 0 || expert < 0 || expert >= a.n_e) return;       /* the whole group, before any barrier */
+
+    loader<W> from;
+    from.row = w + (ulong(expert) * out + min(r0 + tid / 2, out - 1)) * row_bytes<W>(in);
+    from.x = xh + ulong(order[first + min(tid / 4, count - 1)] / uint(a.per_x)) * in;
+    from.in = in;
+    from.w_k = 16 * (tid % 2);
+    from.x_k = 8 * (tid % 4);
+    from.checked = true;
+
+    simdgroup_float8x8 acc[2][4];
+    clear(acc);
+    multiply<W>(from, in, wt, xt, tid, sg, acc);
+    lay_out(pool, sg, acc);
+    for (uint i = tid; i < ROWS * TOKENS; i += THREADS) {
+        const uint t = i / ROWS, r = r0 + i % ROWS;
+        if (t >= count || r >= out) continue;
+        const uint slot = order[first + t];
+        y[ulong(slot) * out + r] = pool[i] / scale[slot / uint(a.per_x)];
+    }
+}
+template [[host_name("gemm_experts_q8_0")]] kernel decltype(gemm_experts<w_q8_0>) gemm_experts<w_q8_0>;
+template [[host_name("gemm_experts_q4_0")]] kernel decltype(gemm_experts<w_q4_0>) gemm_experts<w_q4_0>;
+template [[host_name("gemm_experts_q4_k")]] kernel decltype(gemm_experts<w_q4_k>) gemm_experts<w_q4_k>;
+template [[host_name("gemm_experts_q5_k")]] kernel decltype(gemm_experts<w_q5_k>) gemm_experts<w_q5_k>;
+template [[host_name("gemm_experts_q6_k")]] kernel decltype(gemm_experts<w_q6_k>) gemm_experts<w_q6_k>;
+template [[host_name("gemm_experts_f16")]] kernel decltype(gemm_experts<w_f16>) gemm_experts<w_f16>;
+template [[host_name("gemm_experts_bf16")]] kernel decltype(gemm_experts<w_bf16>) gemm_experts<w_bf16>;
+template [[host_name("gemm_experts_f32")]] kernel decltype(gemm_experts<w_f32>) gemm_experts<w_f32>;
