@@ -6,8 +6,8 @@
 #include "kernels/gemm_tile.h"
 #include "kernels/x86/gemm_vec.h"
 #include "kernels/gemm_float.h"
-#include "kernels/x86/gemm_pack_256.h"
 #include "kernels/x86/gemm_shuffle_512.h"
+#include "kernels/x86/gemm_pack_256.h"
 #include "kernels/x86/gemm_fma.h"
 #define V_DPBUSD(s, u, i) _mm512_dpbusd_epi32(s, u, i)
 #define V_DPWSSD(s, a, b) _mm512_dpwssd_epi32(s, a, b)

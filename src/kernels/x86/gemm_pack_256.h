@@ -148,9 +148,17 @@ INLINE void pack_width_q8_k(char *dst, int w, const float *const x[8], int len)
     }
 }
 
+#if VECTOR_BITS == 512
+#include "kernels/x86/gemm_pack_512.h"
+#endif
+
 static void pack_q8_0(char *dst, int w, const float *const x[8], int len)
 {
+#if VECTOR_BITS == 512
+    if (w == TOKS) pack_six_q8_0(dst, x, len);
+#else
     if (w == TOKS) pack_width_q8_0(dst, TOKS, x, len);
+#endif
     else pack_width_q8_0(dst, w, x, len);
 }
 
