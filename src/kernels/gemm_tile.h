@@ -217,8 +217,9 @@ static inline void store_tile(const struct ds_gemm_call *c, const float *acc, in
     }
 }
 
-/* The lines of y that store_tile will write, while the tile is computed. */
-static inline void prefetch_tile(const struct ds_gemm_call *c, int r, int rows, int t, int width)
+/* Always inlined, like the next: gcc takes a function that only prefetches for one without effects and drops its calls.
+ * The lines of y that store_tile will write, while the tile is computed. */
+INLINE void prefetch_tile(const struct ds_gemm_call *c, int r, int rows, int t, int width)
 {
     for (int i = 0; i < width; i++) {
         float *y = c->y + (size_t)(c->yrow ? c->yrow[t + i] : t + i) * c->ldy + r;
@@ -228,11 +229,11 @@ static inline void prefetch_tile(const struct ds_gemm_call *c, int r, int rows, 
 
 /* A part of `parts` of what the next stretch will unpack, so that it comes from memory while this one computes. */
 struct ahead { const char *p; size_t stride; int rows, bytes; };
-static inline void prefetch_weights(const struct ahead *a, int part, int parts)
+INLINE void prefetch_weights(const struct ahead *a, int part, int parts)
 {
     int lines = a->bytes / 64 + 1, all = a->rows * lines;
     for (int i = (int)((int64_t)all * part / parts); i < (int)((int64_t)all * (part + 1) / parts); i++)
-        __builtin_prefetch(a->p + a->stride * (size_t)(i / lines) + 64 * (i % lines), 0, 2);
+        __builtin_prefetch(a->p + a->stride * (size_t)(i / lines) + 64 * (i % lines), 0, 3);
 }
 
 /* What follows the stretch at k0 of the panel at r: the next stretch, or the next panel's first, or nothing. */
