@@ -33,6 +33,7 @@ struct ds_gemm_call {
     int n, k;                          /* tokens packed in x; input dim, a multiple of the type's block */
     int t0, t1;                        /* tokens of this call; t0 a multiple of tok_step */
     int r0, r1;                        /* rows of this call */
+    int ahead;                         /* first row of this thread's next call, as far as the caller can tell, to fetch its weights early; 0: none */
     bool add;                          /* y += instead of y = */
     void *scratch;                     /* scratch_bytes(type, k), 64-byte aligned, thread-private */
 };

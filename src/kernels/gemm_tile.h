@@ -236,11 +236,17 @@ INLINE void prefetch_weights(const struct ahead *a, int part, int parts)
         __builtin_prefetch(a->p + a->stride * (size_t)(i / lines) + 64 * (i % lines), 0, 3);
 }
 
-/* What follows the stretch at k0 of the panel at r: the next stretch, or the next panel's first, or nothing. */
+/* What follows the stretch at k0 of the panel at r: the next stretch, or the next panel's first, or the next call's, or nothing. */
 static inline struct ahead weights_ahead(const struct ds_gemm_call *c, size_t stride, int step, int r, int k0)
 {
-    if ((k0 += step) >= c->k) k0 = 0, r += ROWS;
-    return (struct ahead){ (const char *)c->w + stride * (size_t)r + ds_type_row_bytes(c->type, (size_t)k0), stride, min_int(ROWS, c->r1 - r),
+    int rows = min_int(ROWS, c->r1 - r);
+    if ((k0 += step) >= c->k) {
+        k0 = 0;
+        r += ROWS;
+        rows = min_int(ROWS, c->r1 - r);
+        if (rows <= 0 && c->ahead) r = c->ahead, rows = ROWS;
+    }
+    return (struct ahead){ (const char *)c->w + stride * (size_t)r + ds_type_row_bytes(c->type, (size_t)k0), stride, rows,
                            (int)ds_type_row_bytes(c->type, (size_t)min_int(step, c->k - k0)) };
 }
 

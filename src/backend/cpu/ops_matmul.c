@@ -53,6 +53,7 @@ struct product_job {
 static void product_task(void *ctx, int i, int thread)
 {
     const struct product_job *j = ctx;
+    const struct ds_gemm_kernels *g = &j->c->g;
     const struct part *p = j->parts;
     while (i >= p->first + p->tasks) p++;
     i -= p->first;
@@ -62,21 +63,21 @@ static void product_task(void *ctx, int i, int thread)
     call.r1 = min_int(p->rows, call.r0 + p->row_block);
     call.t0 = tb * p->tok_block;
     call.t1 = min_int(call.n, call.t0 + p->tok_block);
-    const struct ds_gemm_kernels *g = &j->c->g;
+    const int next = call.r0 + j->c->threads * p->row_block;       /* tasks are taken in order, so threads take turns */
+    call.ahead = next + g->row_step <= p->rows ? next : 0;
     call.scratch = ds_cpu_scratch(j->c, thread, g->scratch_bytes(g, call.type, call.k));
     (j->decode ? g->gemv : g->gemm)(g, &call);
 }
 
-/* Enough tasks that the last ones to finish are short, few enough that each is worth its start. */
+/* Tasks of at least some ten microseconds: as many as that gives, because whoever takes the last one keeps the others waiting. A
+ * decode task reads its rows as one stream, so there it is a few per thread. */
 static void cut(struct part *p, const struct ds_cpu *c, bool decode, int first)
 {
-    int step = c->g.row_step, want = c->threads == 1 ? 1 : 6 * c->threads;
-    double work = (double)p->rows * p->call.k * p->call.n;
-    int worth = (int)(work / (decode ? 65536 : 4e6)) + 1;         /* tasks of at least some 10 us */
-    want = min_int(want, worth);
-    p->row_block = round_up(ceil_div(p->rows, want), step);
-    int blocks = ceil_div(p->rows, p->row_block);
-    int tok_cuts = decode ? 1 : min_int(want / blocks, ceil_div(p->call.n, 64));
+    const double work = (double)p->rows * p->call.k * p->call.n;
+    const int few = c->threads == 1 ? 1 : 6 * c->threads, worth = (int)(work / (decode ? 65536 : 4e6)) + 1;
+    const int want = c->threads == 1 || decode ? min_int(few, worth) : worth;
+    p->row_block = round_up(ceil_div(p->rows, min_int(want, p->rows)), c->g.row_step);
+    const int blocks = ceil_div(p->rows, p->row_block), tok_cuts = decode ? 1 : min_int(min_int(few, want) / blocks, ceil_div(p->call.n, 64));
     p->tok_block = tok_cuts > 1 ? round_up(ceil_div(p->call.n, tok_cuts), c->g.tok_step) : p->call.n;
     p->first = first;
     p->tasks = blocks * ceil_div(p->call.n, p->tok_block);

@@ -82,7 +82,12 @@ static void pack_six_q8_0(char *dst, const float *const x[8], int len)
     _Alignas(64) float d[TOKS][KC / 32];
     const int blocks = len / 32;
     for (int t = 0; t < TOKS; t++)
-        for (int b = 0; b < blocks; b += 16) quantise_blocks(q[t] + 32 * b, d[t] + b, x[t] + 32 * b, min_int(16, blocks - b));
+        for (int b = 0; b < blocks; b += 16) {
+            /* two tokens on: rows are longer than what hardware prefetchers follow */
+            const char *ahead = (const char *)((t + 2 < TOKS ? x[t + 2] : x[t - 4] + KC) + 32 * b);
+            for (int i = 0; i < 16 * 128; i += 64) __builtin_prefetch(ahead + i);
+            quantise_blocks(q[t] + 32 * b, d[t] + b, x[t] + 32 * b, min_int(16, blocks - b));
+        }
     for (int b = 0; b < blocks; b++, dst += Q8_0_BYTES * TOKS) {
         six_side_by_side(dst, q[0] + 32 * b);
         for (int t = 0; t < TOKS; t++) memcpy(dst + 32 * TOKS + 4 * t, &d[t][b], 4);
