@@ -42,6 +42,7 @@ CFLAGS   += -std=c11 -Wall -Wextra -Wpedantic $(if $(WERROR),-Werror) -fno-math-
 CPPFLAGS += -Iinclude -Isrc -D_POSIX_C_SOURCE=200809L
 LDFLAGS  += $(LDFLAGS_$(CONF))
 LDLIBS   += -lutf8proc -lm -lpthread
+JSON     := -ljansson                     # for what reads requests
 ifeq ($(SYSTEM),Darwin)
 BREW     := $(firstword $(wildcard /opt/homebrew /usr/local))
 CPPFLAGS += -I$(BREW)/include
@@ -69,7 +70,8 @@ ifneq (,$(filter aarch64 arm64,$(ARCH)))
 KERNEL_SRC += $(wildcard src/kernels/arm/*.c)
 endif
 SRC     := $(KERNEL_SRC) $(wildcard src/gguf/*.c src/token/*.c src/backend/*.c src/backend/cpu/*.c src/backend/split/*.c src/backend/tandem/*.c \
-             src/model/*.c src/prof/*.c src/synth/*.c src/engine/*.c src/store/*.c src/answer/*.c)
+             src/model/*.c src/prof/*.c src/synth/*.c src/engine/*.c src/store/*.c src/answer/*.c \
+             src/chat/*.c)
 TESTSRC := $(wildcard tests/unit/test_*.c tests/kernels/test_*.c tests/kernels/check_*.c tests/model/test_*.c)
 FUZZSRC := $(wildcard tests/fuzz/fuzz_*.c)
 ifeq ($(CONF),arm64)      # no arm64 utf8proc without a foreign architecture in apt: the parts that need no text
@@ -77,6 +79,7 @@ SRC     := $(KERNEL_SRC)
 TESTSRC := $(wildcard tests/kernels/test_*.c tests/unit/test_base_*.c tests/unit/test_quant*.c)
 FUZZSRC :=
 LDLIBS  := -lm -lpthread
+JSON    :=
 endif
 
 # The CUDA runtime goes into the program; cuBLASLt is found on the machine that runs it. A kernel for wgmma that
@@ -171,7 +174,7 @@ $(BIN)/%: $(BUILD)/tools/%.o $(TOOLLIB) $(LIB)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 $(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(FUZZ_MAIN) $(LIB)
 	$(say) LD $@
-	$(Q)$(CC) $(CFLAGS) $(if $(FUZZ_MAIN),,-fsanitize=fuzzer) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+	$(Q)$(CC) $(CFLAGS) $(if $(FUZZ_MAIN),,-fsanitize=fuzzer) $(LDFLAGS) -o $@ $^ $(LDLIBS) $(JSON)
 $(BUILD)/$(SIM)/%.o: $(SIM)/%.cpp $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(say) CXX $@
@@ -191,7 +194,7 @@ $(BUILD)/bench/%: $(BUILD)/bench/%.o $(TOOLLIB) $(LIB)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(LIB)
 	$(say) LD $@
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS) $(JSON)
 
 # The tools include each other as "common/x.h", and print the commit that they were built from: DS_COMMIT, a string.
 COMMIT := $(shell git describe --always --dirty 2>/dev/null || echo unknown)

@@ -200,14 +200,16 @@ size_t ds_stream_put(struct ds_stream *st, const ds_engine *g, int32_t id, char 
 size_t ds_stream_end(struct ds_stream *st, char *dst, size_t cap);   /* flushes what is left */
 
 /* Chat frame of the family around messages, ready for generation. thinking: the think prefix is open,
- * where the file's template has that switch. Roles: system (first only), user, assistant, tool; at
- * least one user. *text is the caller's to free. */
+ * where the file's template has that switch. Roles: system, user, assistant, tool; at least one user. A last message
+ * of the assistant is a beginning to go on from. *text is the caller's to free. docs/chat.md has the rules. */
 struct ds_message { const char *role, *content; };
 ds_status ds_chat_render(const ds_engine *g, const struct ds_message *m, int n, bool thinking, char **text, struct ds_err *e);
-/* The same as ids. Special tokens count in the frame and in the assistant's turns; in the words of all
- * others they are plain text, so that nobody's message can close its own turn. */
+/* The same as ids. Special tokens count in the frame, those around thinking and calls in the assistant's turns
+ * too; everywhere else they are plain text, so that nobody's message can close its own turn. */
 ds_status ds_chat_tokenize(const ds_engine *g, const struct ds_message *m, int n, bool thinking, struct ds_ids *out, struct ds_err *e);
 bool ds_chat_thinks(const ds_engine *g);             /* does the file's template think when nobody says? */
+/* The file's own template text, not NUL-terminated, valid while the engine lives; n 0 without one. */
+const char *ds_engine_chat_template(const ds_engine *g, size_t *n);
 
 struct ds_bias { int32_t id; float add; };           /* added to a logit; -INFINITY: never picked */
 struct ds_sampling {

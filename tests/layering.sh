@@ -25,6 +25,7 @@ may_include() {
         store)         echo store api base ;;
         answer)        echo answer api base ;;
         server)        echo server chat api base ;;
+        chat)          echo chat api token gguf base ;;
         api)           echo api base ;;
         tools|tools/*) echo api base tools ;;
         *)             echo "" ;;
@@ -43,6 +44,7 @@ may_use() {
         src/kernels/*.h:immintrin.h|src/kernels/*.h:arm_neon.h) return 0 ;;      # shared by the variants of each architecture
         src/kernels/x86/*:immintrin.h|src/kernels/arm/*:arm_neon.h|src/kernels/arm/*:arm_acle.h) return 0 ;;
         src/token/*:utf8proc.h) return 0 ;;
+        src/chat/*:jansson.h) return 0 ;;
         src/backend/cuda/*|src/backend/metal/*) return 0 ;;
         src/server/*:jansson.h) return 0 ;;
     esac

@@ -4,7 +4,6 @@
 
 #include "base/err.h"
 #include "gguf/gguf.h"
-#include "token/chat.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,6 +25,6 @@ const char *ds_tokenizer_piece(const struct ds_tokenizer *t, int32_t id);       
 bool ds_tokenizer_is_end(const struct ds_tokenizer *t, int32_t id);
 bool ds_tokenizer_is_padding(const struct ds_tokenizer *t, int32_t id);                 /* type 5 (unused) or out of range: never sampled */
 int32_t ds_tokenizer_find(const struct ds_tokenizer *t, const char *piece);             /* id of a vocabulary spelling, -1 */
-enum ds_chat_template ds_tokenizer_chat(const struct ds_tokenizer *t);                  /* by tokenizer.chat_template */
+struct ds_str ds_tokenizer_template(const struct ds_tokenizer *t);                      /* tokenizer.chat_template; "" without one */
 
 #endif

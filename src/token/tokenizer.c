@@ -67,11 +67,8 @@ static ds_status read_ids(struct ds_tokenizer *t, const struct ds_gguf *g, struc
 
 static ds_status read_chat(struct ds_tokenizer *t, const struct ds_gguf *g, struct ds_err *e)
 {
-    struct ds_str text = { NULL, 0 };
-    ds_status st = DS_OK;
-    if (ds_gguf_has(g, "tokenizer.chat_template")) st = ds_gguf_str(g, "tokenizer.chat_template", &text, e);
-    t->chat = ds_chat_recognise(text.p, text.n);
-    return st;
+    t->chat_template = (struct ds_str){ "", 0 };
+    return ds_gguf_has(g, "tokenizer.chat_template") ? ds_gguf_str(g, "tokenizer.chat_template", &t->chat_template, e) : DS_OK;
 }
 
 static ds_status build(struct ds_tokenizer *t, const struct ds_gguf *g, struct ds_err *e)
@@ -195,7 +192,7 @@ int32_t ds_tokenizer_find(const struct ds_tokenizer *t, const char *piece)
     return ds_vocab_find(&t->vocab, piece, strlen(piece));
 }
 
-enum ds_chat_template ds_tokenizer_chat(const struct ds_tokenizer *t)
+struct ds_str ds_tokenizer_template(const struct ds_tokenizer *t)
 {
-    return t->chat;
+    return t->chat_template;
 }

@@ -3,7 +3,6 @@
 #define DS_TOKEN_TOKENIZER_H
 
 #include "token/bpe.h"
-#include "token/chat.h"
 #include "token/pretok.h"
 #include "token/special.h"
 #include "token/vocab.h"
@@ -14,7 +13,7 @@ struct ds_tokenizer {
     struct ds_special special;
     const struct ds_pretok *pretok;
     bool *is_end;              /* [n] */
-    enum ds_chat_template chat;
+    struct ds_str chat_template;
 };
 
 #endif
