@@ -71,7 +71,7 @@ KERNEL_SRC += $(wildcard src/kernels/arm/*.c)
 endif
 SRC     := $(KERNEL_SRC) $(wildcard src/gguf/*.c src/token/*.c src/backend/*.c src/backend/cpu/*.c src/backend/split/*.c src/backend/tandem/*.c \
              src/model/*.c src/prof/*.c src/synth/*.c src/engine/*.c src/store/*.c src/answer/*.c \
-             src/chat/*.c)
+             src/chat/*.c src/server/*.c)
 TESTSRC := $(wildcard tests/unit/test_*.c tests/kernels/test_*.c tests/kernels/check_*.c tests/model/test_*.c)
 FUZZSRC := $(wildcard tests/fuzz/fuzz_*.c)
 ifeq ($(CONF),arm64)      # no arm64 utf8proc without a foreign architecture in apt: the parts that need no text
@@ -109,7 +109,8 @@ LDLIBS   += -framework Metal -framework Foundation -framework CoreGraphics
 endif
 endif
 
-OBJ     := $(SRC:%.c=$(BUILD)/%.o) $(CUDASRC:%.cu=$(BUILD)/%.cu.o) $(METALOBJ)
+OBJ     := $(SRC:%.c=$(BUILD)/%.o) $(CUDASRC:%.cu=$(BUILD)/%.cu.o) $(METALOBJ) \
+           $(if $(filter arm64,$(CONF)),,$(BUILD)/src/server/page_html.o)
 LIB     := $(BUILD)/libdeltascope.a
 TOOLLIB := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tools/common/*.c tools/cmd/*.c))
 TOOLS   := $(patsubst tools/%.c,$(BIN)/%,$(wildcard tools/*.c))
@@ -168,6 +169,13 @@ $(LIB): $(OBJ)
 	@rm -f $@
 	$(say) AR $@
 	$(Q)$(AR) rcs $@ $(OBJ)
+# The page is a file that anyone can open; the program holds its text.
+$(BUILD)/src/server/page_html.o: src/server/page.html src/server/embed.awk $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(say) CC $@
+	$(Q)awk -f src/server/embed.awk src/server/page.html >$(@:.o=.c)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $(@:.o=.c)
+$(BIN)/deltascope-server: LDLIBS += -lmicrohttpd $(JSON)
 $(BIN)/%: $(BUILD)/tools/%.o $(TOOLLIB) $(LIB)
 	@mkdir -p $(@D)
 	$(say) LD $@

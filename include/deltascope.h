@@ -44,6 +44,8 @@ struct ds_options {
     int threads;                    /* 0: as many as are usable here */
     int ubatch;                     /* tokens per prefill chunk; 0: 512 */
     int64_t ctx;                    /* 0: the model's, or what memory allows */
+    int sessions;                   /* that memory must hold at once; 0: 1 */
+    uint64_t reserve;               /* bytes of it that are somebody else's: stored prefixes */
     int max_cuts;                   /* states that a prefill may keep per chunk (ds_session_set_cuts); 0: none */
     const char *gdn;                /* NULL or "auto", "seq", "chunk": form of the recurrence in prefill */
     /* Loading progress, done and total in bytes; non-zero stops with DS_ECANCEL. May be NULL. */

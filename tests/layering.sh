@@ -46,7 +46,7 @@ may_use() {
         src/token/*:utf8proc.h) return 0 ;;
         src/chat/*:jansson.h) return 0 ;;
         src/backend/cuda/*|src/backend/metal/*) return 0 ;;
-        src/server/*:jansson.h) return 0 ;;
+        src/server/*:jansson.h|src/server/*:pthread.h|src/server/http.c:microhttpd.h) return 0 ;;
     esac
     return 1
 }

@@ -4,7 +4,7 @@
 #   deps.sh need SET       says in a sentence what is missing and fails; installs nothing
 #   deps.sh install SET    installs what is missing: by apt-get when root, else prints the one command
 #
-# SET: compiler, build (+ utf8proc, jansson), test (+ nm, python3), check (+ clang, emulators, valgrind). A set holds those before it.
+# SET: compiler, build (+ utf8proc, libmicrohttpd, jansson), test (+ nm, python3), check (+ clang, emulators, valgrind). A set holds those before it.
 # CC and CPPFLAGS are those of the build. Things are probed by using them, not by asking a package manager.
 
 CC=${CC:-cc}
@@ -28,12 +28,13 @@ probe_compiler() {
 probe_build() {
     probe_compiler
     compiles '#include <utf8proc.h>' || missing "the header utf8proc.h" "libutf8proc-dev" "utf8proc"
+    compiles '#include <microhttpd.h>' || missing "the header microhttpd.h" "libmicrohttpd-dev" "libmicrohttpd"
     compiles '#include <jansson.h>' || missing "the header jansson.h" "libjansson-dev" "jansson"
 }
 probe_test() {
     probe_build
     have nm || missing "nm" "binutils" "binutils"
-    have python3 || missing "python3" "python3-minimal" "python3"
+    python3 -c 'import http.client, json, socket, subprocess' 2>/dev/null || missing "python3" "python3" "python3"
 }
 probe_check() {
     probe_test

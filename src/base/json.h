@@ -16,6 +16,7 @@ enum { DS_JSON_DEPTH = 64 };
 
 struct ds_json_out {
     struct ds_bytes *b;
+    size_t start;       /* of this text in b: whatever stands before is left alone */
     int depth;
     struct { char kind; bool any, broken; } level[DS_JSON_DEPTH];   /* '{' or '['; has items; spans several lines */
     bool after_key;

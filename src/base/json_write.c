@@ -14,6 +14,7 @@ void ds_jo_init(struct ds_json_out *j, struct ds_bytes *b, bool pretty)
     memset(j, 0, sizeof *j);
     j->b = b;
     j->pretty = pretty;
+    j->start = b->n;
 }
 
 static void newline(struct ds_json_out *j, int depth)
@@ -49,7 +50,7 @@ static void separate(struct ds_json_out *j, bool number)
 static bool begin(struct ds_json_out *j, bool number)
 {
     bool in_object = j->depth > 0 && j->level[j->depth - 1].kind == '{';
-    if (j->b->failed || in_object != j->after_key || (j->depth == 0 && j->b->n > 0)) {
+    if (j->b->failed || in_object != j->after_key || (j->depth == 0 && j->b->n > j->start)) {
         j->b->failed = true;
         return false;
     }

@@ -132,11 +132,14 @@ static uint64_t unmade_bytes(const struct ds_engine *g)
 }
 
 /* The window: as asked, at most the model's; unasked, what memory allows of it (a plan alone: all of it where not even a token fits). */
-static ds_status choose_ctx(struct ds_engine *g, int64_t asked, struct ds_err *e)
+static ds_status choose_ctx(struct ds_engine *g, const struct ds_options *o, struct ds_err *e)
 {
     const struct ds_model *m = &g->model;
-    const uint64_t per_256 = ds_state_kv_bytes(m, 256), room = g->be->ops->mem_available(g->be);
-    const uint64_t fixed = ds_scratch_bytes(m, g->ubatch, g->max_cuts) + ds_state_gdn_bytes(m) + (64u << 20) + (g->plan_only ? unmade_bytes(g) : 0);
+    const int64_t asked = o->ctx;
+    const uint64_t sessions = o->sessions > 1 ? (uint64_t)o->sessions : 1;
+    const uint64_t per_256 = sessions * ds_state_kv_bytes(m, 256), room = g->be->ops->mem_available(g->be);
+    const uint64_t fixed = ds_scratch_bytes(m, g->ubatch, g->max_cuts) + sessions * ds_state_gdn_bytes(m) + (64u << 20) + o->reserve +
+                           (g->plan_only ? unmade_bytes(g) : 0);
     const uint64_t left = room > fixed ? room - fixed : 0;
     int64_t fits = per_256 ? (int64_t)(left / per_256) * 256 : m->hp.ctx;
     if (asked > m->hp.ctx)
@@ -149,7 +152,7 @@ static ds_status choose_ctx(struct ds_engine *g, int64_t asked, struct ds_err *e
     }
     if (asked > fits || g->info.ctx < 1)
         return ds_fail(e, DS_ENOMEM, "a window of %lld tokens needs %.1f MiB beside the weights, but %.1f MiB of memory are available", (long long)g->info.ctx,
-                       (double)(ds_state_kv_bytes(m, g->info.ctx) + fixed) / 1048576.0, (double)room / 1048576.0);
+                       (double)(sessions * ds_state_kv_bytes(m, g->info.ctx) + fixed) / 1048576.0, (double)room / 1048576.0);
     return DS_OK;
 }
 
@@ -160,7 +163,7 @@ static ds_status open_steps(struct ds_engine *g, const struct ds_options *o, boo
         (st = ds_model_bind(&g->model, g->gguf, g->be, o->progress, o->progress_ctx, e)) || (st = ds_tokenizer_new(&g->tok, g->gguf, e)))
         return st;
     fill_info(g);
-    if ((st = choose_ctx(g, o->ctx, e))) return st;
+    if ((st = choose_ctx(g, o, e))) return st;
     const struct ds_sizes sz = ds_model_sizes(&g->model, g->ubatch, g->info.ctx);
     if ((st = g->be->ops->reserve(g->be, &sz, e))) return st;
     return ds_scratch_new(&g->scratch, &g->model, g->ubatch, g->max_cuts, e);

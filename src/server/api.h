@@ -6,6 +6,7 @@
 #ifndef DS_SERVER_API_H
 #define DS_SERVER_API_H
 
+#include "deltascope_server.h"
 #include "server/request.h"
 
 #include <jansson.h>
@@ -32,7 +33,7 @@ struct ds_refusal {
 bool ds_refuse(struct ds_refusal *r, int status, const char *param, const char *fmt, ...) DS_PRINTF(4, 5);
 
 struct ds_reply {
-    struct ds_refusal refusal;      /* status set: the call is refused, and the rest of the reply is not used */
+    struct ds_refusal refusal;      /* status set: the call is refused; the server frees the rest of the reply, used or not */
     /* at once: */
     int status;                     /* 200 as it comes */
     const char *type;               /* static; "application/json" as it comes */

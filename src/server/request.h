@@ -16,7 +16,7 @@
 
 struct ds_request {
     const char *label;              /* static: the API, for status and metrics: "completions" */
-    struct ds_ids prompt;           /* owned; at least one id, fewer than the window */
+    struct ds_ids prompt;           /* owned; at least one id, at most the window's */
     int64_t *bounds; int n_bounds;  /* owned; message boundaries as token counts, ascending, in (0, prompt.n]; may be NULL */
     struct ds_sampling sampling;    /* sampling.bias: owned */
     char **stops; int n_stops;      /* owned; none empty */

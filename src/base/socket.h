@@ -1,0 +1,17 @@
+/* The little that a server asks of the system's sockets itself. */
+#ifndef DS_BASE_SOCKET_H
+#define DS_BASE_SOCKET_H
+
+#include "base/err.h"
+
+#include <stdbool.h>
+
+/* Does every address that this name stands for belong to this machine alone? A name that cannot be looked up does not. */
+bool ds_host_is_loopback(const char *host);
+/* Listens on host (a name or address) and port (0: any). *fd is the caller's to close; *port gets the real one. */
+ds_status ds_socket_listen(const char *host, int *port, int *fd, struct ds_err *e);
+void ds_socket_close(int fd);
+void ds_socket_shut(int fd);                 /* no more traffic either way; fd stays open */
+bool ds_socket_left(int fd);                 /* has the other end closed, or is it gone? Never waits */
+
+#endif

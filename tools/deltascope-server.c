@@ -1,0 +1,107 @@
+/* The server: options, one engine, and a wait for the end. */
+#include "common/options.h"
+#include "common/tool.h"
+
+#include "base/os.h"
+#include "base/socket.h"
+#include "deltascope_server.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+static const char prog[] = "deltascope-server";
+enum { END_MS = 4500 };                      /* from the signal to the end, one chunk of prefill beside it */
+
+struct request {
+    struct ds_common common;
+    struct ds_server_options server;
+    struct ds_texts origins;
+    bool quiet;
+};
+
+static void print_line(void *ctx, const char *line)
+{
+    const struct request *q = ctx;
+    char now[32];
+    if (q->quiet) return;
+    ds_utc_string(now);
+    fprintf(stderr, "%s %s\n", now, line);
+}
+
+static int check(struct request *q)
+{
+    struct ds_server_options *o = &q->server;
+    if (o->api_key && !o->api_key[0]) return ds_cli_usage(prog, "--api-key '': expected a key");
+    if (o->store.every % 64) return ds_cli_usage(prog, "--snapshot-every %d: expected a multiple of 64", o->store.every);
+    if (!ds_host_is_loopback(o->host) && !o->api_key)
+        return ds_cli_usage(prog, "--host %s: an address that others can reach needs --api-key", o->host);
+    return DS_CLI_GO;
+}
+
+static void wait_for_signal(void)
+{
+    struct timespec tenth = { 0, 100000000 };
+    while (!ds_tool_interrupted) nanosleep(&tenth, NULL);
+}
+
+static int serve(struct request *q)
+{
+    struct ds_server_options *o = &q->server;
+    struct ds_options *eo = &q->common.engine;
+    struct ds_engine *g = NULL;
+    struct ds_server *s = NULL;
+    struct ds_err e;
+    o->origins = q->origins.v;
+    o->n_origins = q->origins.n;
+    o->log = print_line;
+    o->log_ctx = q;
+    eo->sessions = o->parallel;
+    eo->reserve = o->store.mem;
+    o->store.max_cuts = eo->max_cuts = ds_store_cuts(eo->ubatch ? eo->ubatch : 512, o->store.every);
+    if (ds_tool_open(&g, eo, &e)) return ds_tool_fail(prog, &e);
+    if (ds_server_open(&s, g, o, &e)) {
+        ds_engine_close(g);
+        return ds_tool_fail(prog, &e);
+    }
+    fprintf(stderr, "listening on http://%s%s%s:%d\n", strchr(o->host, ':') ? "[" : "", o->host, strchr(o->host, ':') ? "]" : "", ds_server_port(s));
+    wait_for_signal();
+    bool saved = ds_server_close(s, END_MS);
+    ds_engine_close(g);
+    if (!saved) fprintf(stderr, "%s: not every session could be written in time\n", prog);
+    return saved ? DS_EXIT_OK : DS_EXIT_FAIL;
+}
+
+int main(int argc, char **argv)
+{
+    struct request q = {
+        .server = { .host = "127.0.0.1", .port = 8080, .parallel = 4, .queue = 256,
+                    .store = { .mem = (uint64_t)2 << 30, .every = 512, .disk = (uint64_t)8 << 30 } },
+    };
+    struct ds_server_options *o = &q.server;
+    const struct ds_opt opts[] = {
+        { "--host", NULL, DS_OPT_TEXT, &o->host, "HOST", 0, 0, "address to listen on (default: 127.0.0.1); others need --api-key" },
+        { "--port", NULL, DS_OPT_INT, &o->port, "PORT", 0, 65535, "port (default: 8080); 0: any that is free" },
+        { "--api-key", NULL, DS_OPT_TEXT, &o->api_key, "KEY", 0, 0, "what clients must send as 'Authorization: Bearer KEY' or 'x-api-key: KEY'" },
+        { "--cors-origin", NULL, DS_OPT_TEXTS, &q.origins, "ORIGIN", 0, 0, "web pages of this origin may read answers; may be given several times" },
+        { "--alias", NULL, DS_OPT_TEXT, &o->model, "NAME", 0, 0, "name of the model for clients (default: the file's)" },
+        { "--parallel", NULL, DS_OPT_INT, &o->parallel, "N", 1, 64, "requests that compute at once (default: 4)" },
+        { "--queue", NULL, DS_OPT_INT, &o->queue, "N", 128, 65536, "requests that may wait beside them (default: 256)" },
+        { "--snapshot-every", NULL, DS_OPT_INT, &o->store.every, "N", 64, 1 << 20, "tokens between snapshots, a multiple of 64 (default: 512)" },
+        { "--snapshot-mem", NULL, DS_OPT_SIZE, &o->store.mem, "SIZE", 0, 0, "memory for stored prefixes (default: 2G)" },
+        { "--session-dir", NULL, DS_OPT_PATH, &o->store.dir, "DIR", 0, 0, "folder where prefixes survive a restart (default: none)" },
+        { "--session-disk", NULL, DS_OPT_SIZE, &o->store.disk, "SIZE", 0, 0, "room for it (default: 8G)" },
+        { "--quiet", NULL, DS_OPT_FLAG, &q.quiet, NULL, 0, 0, "no line for each request on stderr" },
+    };
+    struct ds_cli cli = {
+        .prog = prog,
+        .usage = "[-m MODEL] [--host HOST] [--port PORT] [options]",
+        .about = "Serves a model over HTTP, in the shapes of the OpenAI and Anthropic APIs. Prompts cost their new tokens only.\n",
+        .opts = opts, .n_opts = sizeof opts / sizeof *opts,
+        .common = &q.common, .groups = DS_GROUP_MODEL | DS_GROUP_SYNTH | DS_GROUP_ENGINE | DS_GROUP_ANSWER,
+    };
+    ds_std_hold();
+    int rc = ds_cli_parse(&cli, argc, argv);
+    if (rc == DS_CLI_GO) rc = check(&q);
+    return ds_tool_finish(prog, rc == DS_CLI_GO ? serve(&q) : rc);
+}
