@@ -1,11 +1,25 @@
 #!/bin/sh
 # Checks and times the CUDA backend on this machine in one call of at most ten minutes; records go to OUT.
-#   sh bench/cuda.sh OUT [LIKE]      after make CUDA=1 all tests; LIKE: the geometry to time (qwen3.6-27b)
-[ $# -ge 1 ] || { sed -n '2,3s/^# *//p' "$0"; exit 2; }
+#   sh bench/cuda.sh [--force] OUT [LIKE]      after make CUDA=1 all tests; LIKE: the geometry to time (qwen3.6-27b)
+# Refuses (exit code 3) while another process computes on the card, unless forced.
+force=""
+if [ "$1" = --force ]; then force=1; shift; fi
+[ $# -ge 1 ] || { sed -n '2,4s/^# *//p' "$0"; exit 2; }
 out=$1 like=${2:-qwen3.6-27b}
 cd "$(dirname "$0")/.." || exit 1
 dir=${DS_BUILD:-build/cuda-release}
 ds=$dir/bin/deltascope ops=$dir/tests/kernels/check_backend
+
+refuse() {
+    if [ -n "$force" ]; then echo "cuda: $*; going on because of --force" >&2; return 0; fi
+    echo "cuda: $*; --force measures anyway" >&2
+    exit 3
+}
+if ! others=$(nvidia-smi --query-compute-apps=pid,process_name,used_memory --format=csv,noheader 2>/dev/null); then
+    refuse "nvidia-smi does not tell whether another process computes on the card"
+elif [ -n "$others" ]; then
+    refuse "another process computes on the card: $(echo "$others" | tr '\n' ';')"
+fi
 mkdir -p "$out" || exit 1
 
 failed=0
