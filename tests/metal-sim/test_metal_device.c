@@ -1,0 +1,208 @@
+/* The Metal backend when the device says no: refused at every step of opening, buffers that are too small, command buffers that
+ * fail. The software device is told by DS_METAL_SIM what to refuse. Nothing may end the program; a prefill goes on with the
+ * same result, or fails with one sentence. Its seed 0 means one fixed order, so that equal work gives equal bits. */
+#include "../model/model_fixture.h"
+
+#include <stdio.h>
+
+#define MODEL FIXTURES "mini-dense.gguf"
+enum { N = 70, MAX_BUFFERS = 4096 };
+
+static void device(const char *options)
+{
+    char text[160];
+    snprintf(text, sizeof text, "seed=0,races=0%s%s", *options ? "," : "", options);
+    setenv("DS_METAL_SIM", text, 1);
+}
+
+static const struct ds_options on_metal = { .model = MODEL, .backend = "metal", .placement = "full", .ubatch = 48, .ctx = 256 };
+
+/* --- refused at the start: one sentence, which names what --- */
+
+static void every_refusal_is_one_sentence(void)
+{
+    static const struct { const char *options, *words; } cases[] = {
+        { "nil=device", "no Metal device" },
+        { "nil=library", "error: planted" },
+        { "nil=gdn_prep", "kernel 'gdn_prep'" },
+        { "nil=gemm_bf16", "kernel 'gemm_bf16'" },
+        { "nil=command", "the system refused a command buffer" },
+        { "family=5", "needs Apple7 (M1) or later" },
+        { "threads=64", "runs at most 64 threads" },
+        { "zeros=1", "fails its self-test" },
+        { "working-set=100000", "sysctl iogpu.wired_limit_mb" },
+        { "no-copy=0,working-set=3000000", "should use at most" },
+        { "max-buffer=40000", "in one piece" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ds_err e = { 0 };
+        ds_engine *g = NULL;
+        device(cases[i].options);
+        const ds_status st = ds_engine_open(&g, &on_metal, &e);
+        CHECK_MSG(st && !g, "%s opens", cases[i].options);
+        CHECK_MSG(strstr(e.msg, cases[i].words) && !strchr(e.msg, '\n'), "%s: %s", cases[i].options, e.msg);
+        ds_engine_close(g);
+    }
+    device("");
+}
+
+/* --- the same result whatever the device allows --- */
+
+struct outcome { bool ok; char why[512]; float *logits; float **state; size_t *n; int layers, vocab; };
+
+static void keep(struct outcome *o, const struct rig *r)
+{
+    o->vocab = ds_engine_info(r->g)->n_vocab;
+    o->layers = ds_engine_info(r->g)->n_layer;
+    o->logits = malloc((size_t)o->vocab * sizeof(float));
+    o->state = calloc((size_t)o->layers, sizeof *o->state);
+    o->n = calloc((size_t)o->layers, sizeof *o->n);
+    if (!o->logits || !o->state || !o->n) abort();
+    memcpy(o->logits, ds_session_logits(r->s), (size_t)o->vocab * sizeof(float));
+    for (int i = 0; i < o->layers; i++) o->state[i] = layer_state(r, i, &o->n[i]);
+}
+
+static void drop(struct outcome *o)
+{
+    for (int i = 0; o->state && i < o->layers; i++) free(o->state[i]);
+    free(o->state);
+    free(o->n);
+    free(o->logits);
+    *o = (struct outcome){ .ok = false };
+}
+
+/* A prefill of N tokens in two steps, then one decoded token. */
+static struct outcome forward(const char *options, const struct ds_options *how)
+{
+    struct outcome o = { .ok = false };
+    struct rig r = { NULL, NULL };
+    struct ds_err e = { 0 };
+    int32_t ids[N];
+    device(options);
+    o.ok = !ds_engine_open(&r.g, how, &e) && !ds_session_new(&r.s, r.g, &e);
+    if (o.ok) {
+        fill_ids(ids, N, ds_engine_info(r.g)->n_vocab, 5);
+        o.ok = !ds_session_prefill(r.s, ids, N, DS_ROWS_LAST, NULL, NULL, &e) && !ds_session_decode(r.s, 7, &e);
+    }
+    if (o.ok) keep(&o, &r);
+    snprintf(o.why, sizeof o.why, "%s", e.msg);
+    rig_close(&r);
+    return o;
+}
+
+static bool same(const struct outcome *a, const struct outcome *b)
+{
+    bool equal = a->vocab == b->vocab && !memcmp(a->logits, b->logits, (size_t)a->vocab * sizeof(float));
+    for (int i = 0; i < a->layers && equal; i++) equal = a->n[i] == b->n[i] && !memcmp(a->state[i], b->state[i], a->n[i] * sizeof(float));
+    return equal;
+}
+
+static void check_same(const struct outcome *want, const char *options, const struct ds_options *how)
+{
+    struct outcome got = forward(options, how);
+    CHECK_MSG(got.ok, "%s: %s", options, got.why);
+    if (got.ok) CHECK_MSG(same(want, &got), "%s gives another result", options);
+    drop(&got);
+}
+
+static void pieces_copies_and_clocks_change_nothing(void)
+{
+    struct outcome want = forward("", &on_metal);
+    CHECK_MSG(want.ok, "%s", want.why);
+    if (want.ok) {
+        check_same(&want, "max-buffer=1000000", &on_metal);   /* the head and the embedding in several pieces */
+        check_same(&want, "no-copy=0", &on_metal);
+        check_same(&want, "times=0", &on_metal);
+        check_same(&want, "workers=1", &on_metal);
+        setenv("DELTASCOPE_METAL_GFLOP", "0.001", 1);
+        check_same(&want, "", &on_metal);
+        unsetenv("DELTASCOPE_METAL_GFLOP");
+    }
+    drop(&want);
+}
+
+/* --- command buffers that fail --- */
+
+/* Every buffer of a forward pass in turn, each about one dispatch, with the codes for internal error, time-out and memory. */
+static void each_command_buffer(const struct ds_options *how, int stride)
+{
+    setenv("DELTASCOPE_METAL_GFLOP", "0.0005", 1);
+    struct outcome want = forward("", how);
+    CHECK_MSG(want.ok, "%s", want.why);
+    int recovered = 0, failed = 0;
+    for (int k = 1; want.ok && k < MAX_BUFFERS; k += stride) {
+        static const int codes[] = { 1, 2, 8 };
+        char options[64];
+        snprintf(options, sizeof options, "fail=%d:%d", k, codes[k % 3]);
+        struct outcome got = forward(options, how);
+        if (got.ok) {
+            recovered++;
+            CHECK_MSG(same(&want, &got), "buffer %d failed and the result is another one", k);
+        } else {
+            failed++;
+            CHECK_MSG(strstr(got.why, "planted failure") && !strchr(got.why, '\n'), "buffer %d: %s", k, got.why);
+        }
+        drop(&got);
+        if (ds_test_failures) break;
+        if (recovered >= 3 && got.ok && k > 60 * stride) break;
+    }
+    CHECK_MSG(recovered > 20, "%d recovered, %d failed", recovered, failed);
+    CHECK_MSG(failed <= 1, "%d of %d failed", failed, recovered + failed);     /* the self-test's own buffer is run once */
+    drop(&want);
+    unsetenv("DELTASCOPE_METAL_GFLOP");
+}
+
+static void a_failed_buffer_is_repeated_full(void) { each_command_buffer(&on_metal, 3); }
+
+static void a_failed_buffer_is_repeated_gemm(void)
+{
+    struct ds_options o = on_metal;
+    o.placement = "gemm";
+    each_command_buffer(&o, 3);
+}
+
+static void a_device_that_is_lost_is_one_sentence(void)
+{
+    for (int k = 2; k < 40; k += 6) {
+        char options[64];
+        snprintf(options, sizeof options, "fail-from=%d:4", k);
+        struct outcome got = forward(options, &on_metal);
+        CHECK_MSG(!got.ok && strstr(got.why, "Metal failed while") && strstr(got.why, "smaller parts") && !strchr(got.why, '\n'), "%d: %s", k,
+                  got.why);
+        drop(&got);
+    }
+}
+
+/* The state of a session whose prefill failed is the one before it: reset is not needed for the bits, only for the session. */
+static void after_a_failure_a_session_starts_again(void)
+{
+    struct rig r;
+    struct ds_err e = { 0 };
+    int32_t ids[N];
+    struct outcome want = forward("", &on_metal);
+    device("fail=4:2,fail-from=0");
+    setenv("DELTASCOPE_METAL_GFLOP", "0.0005", 1);
+    if (want.ok && rig_open(&r, &on_metal)) {
+        fill_ids(ids, N, ds_engine_info(r.g)->n_vocab, 5);
+        CHECK_MSG(!ds_session_prefill(r.s, ids, N, DS_ROWS_LAST, NULL, NULL, &e), "%s", e.msg);
+        ds_session_reset(r.s);
+        CHECK(!ds_session_prefill(r.s, ids, N, DS_ROWS_LAST, NULL, NULL, &e) && !ds_session_decode(r.s, 7, &e));
+        struct outcome got = { .ok = true };
+        keep(&got, &r);
+        CHECK(same(&want, &got));
+        drop(&got);
+    }
+    rig_close(&r);
+    drop(&want);
+    unsetenv("DELTASCOPE_METAL_GFLOP");
+}
+
+static const struct ds_test tests[] = {
+    { "every_refusal_is_one_sentence", every_refusal_is_one_sentence },
+    { "pieces_copies_and_clocks_change_nothing", pieces_copies_and_clocks_change_nothing },
+    { "a_failed_buffer_is_repeated_full", a_failed_buffer_is_repeated_full },
+    { "a_failed_buffer_is_repeated_gemm", a_failed_buffer_is_repeated_gemm },
+    { "a_device_that_is_lost_is_one_sentence", a_device_that_is_lost_is_one_sentence },
+    { "after_a_failure_a_session_starts_again", after_a_failure_a_session_starts_again },
+};
+DS_TEST_MAIN(tests)
