@@ -60,6 +60,8 @@ ISA_dotprod    := -march=armv8.2-a+dotprod
 ISA_i8mm       := -march=armv8.2-a+dotprod+i8mm
 isa_flags = $(ISA_$(lastword $(subst _, ,$(basename $(notdir $1)))))
 
+.DEFAULT_GOAL := all
+
 # --- files --------------------------------------------------------------------------------------------
 
 KERNEL_SRC := $(wildcard src/base/*.c src/quant/*.c src/kernels/*.c src/kernels/ref/*.c)
@@ -96,22 +98,21 @@ CUDA_SM  ?= -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_80,code=
 NVFLAGS  := -std=c++17 -O3 -lineinfo -Isrc -Xcompiler -Wall,-fPIC $(CUDA_SM) -Xptxas -v
 endif
 
-# The Metal backend's host side is portable; METAL chooses what lies under it.
-ifdef METAL
+# The Metal backend's host side is portable; METAL chooses what lies under it. The shaders and their tests build everywhere.
 SHADERS  := $(wildcard src/backend/metal/shaders/*.metal)
+ifdef METAL
 SRC      += $(wildcard src/backend/metal/*.c)
 CPPFLAGS += -DDS_HAVE_METAL -DDS_METAL_SOFTWARE=$(if $(filter sim,$(METAL)),true,false)
-ifeq ($(METAL),sim)
-include tests/metal-sim/build.mk
-else
+ifneq ($(METAL),sim)
 METALOBJ := $(BUILD)/src/backend/metal/mtl_apple.o $(BUILD)/metal_sources.o
 LDLIBS   += -framework Metal -framework Foundation -framework CoreGraphics
 endif
 endif
+LIB     := $(BUILD)/libdeltascope.a
+include tests/metal-sim/build.mk
 
 OBJ     := $(SRC:%.c=$(BUILD)/%.o) $(CUDASRC:%.cu=$(BUILD)/%.cu.o) $(METALOBJ) \
            $(if $(filter arm64,$(CONF)),,$(BUILD)/src/server/page_html.o)
-LIB     := $(BUILD)/libdeltascope.a
 TOOLLIB := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tools/common/*.c tools/cmd/*.c))
 TOOLS   := $(patsubst tools/%.c,$(BIN)/%,$(wildcard tools/*.c))
 TOOLOBJ := $(TOOLS:$(BIN)/%=$(BUILD)/tools/%.o)
@@ -119,17 +120,6 @@ TESTS   := $(TESTSRC:%.c=$(BUILD)/%)
 SHTESTS := $(wildcard tests/sh/test_*.sh)
 FUZZERS := $(FUZZSRC:%.c=$(BUILD)/%)
 
-# The Metal shaders as C++ for the executor, and their tests: make metal-tests. The sanitizers' instrumentation calls functions of
-# tests/metal-sim/hooks.cpp instead of their runtimes.
-SIM        := tests/metal-sim
-SIM_CXX    := $(if $(findstring clang,$(CC)),clang++,$(CXX))
-SIM_WATCH  := -fsanitize=thread -fsanitize=alignment,bounds,shift,signed-integer-overflow,integer-divide-by-zero -ftrivial-auto-var-init=pattern \
-              $(if $(findstring clang,$(SIM_CXX)),-mllvm -tsan-instrument-func-entry-exit=0,--param tsan-instrument-func-entry-exit=0)
-SIM_FLAGS  := -O2 -g -Wall -Wextra $(if $(WERROR),-Werror) -ffp-contract=off -Isrc -Itests
-SHADERS    := $(wildcard src/backend/metal/shaders/*.metal)
-SHADER_OBJ := $(SHADERS:src/backend/metal/shaders/%.metal=$(BUILD)/$(SIM)/shaders/%.o)
-SIM_OBJ    := $(BUILD)/$(SIM)/sim.o $(BUILD)/$(SIM)/hooks.o $(SHADER_OBJ)
-METALTESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/metal/test_*.c))
 # Fuzz targets: with libFuzzer in its configuration, elsewhere test programs that run the target's corpus.
 FUZZ_MAIN := $(if $(filter fuzz,$(CONF)),,$(BUILD)/tests/fuzz/standalone.o)
 
@@ -142,7 +132,6 @@ say := @$(if $(V)$(findstring s,$(firstword -$(MAKEFLAGS))),:,echo) "  "
 all: $(TOOLS)
 tests: $(LIB) $(TESTS) $(if $(FUZZ_MAIN),$(FUZZERS))
 fuzzers: $(FUZZERS)
-metal-tests: $(METALTESTS)
 bench-kernels: $(BUILD)/bench/kernels
 bench-mix: $(BUILD)/bench/kernels_mix
 
@@ -183,20 +172,6 @@ $(BIN)/%: $(BUILD)/tools/%.o $(TOOLLIB) $(LIB)
 $(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(FUZZ_MAIN) $(LIB)
 	$(say) LD $@
 	$(Q)$(CC) $(CFLAGS) $(if $(FUZZ_MAIN),,-fsanitize=fuzzer) $(LDFLAGS) -o $@ $^ $(LDLIBS) $(JSON)
-$(BUILD)/$(SIM)/%.o: $(SIM)/%.cpp $(BUILD)/flags
-	@mkdir -p $(@D)
-	$(say) CXX $@
-	$(Q)$(SIM_CXX) -std=c++17 $(SIM_FLAGS) -MMD -MP -c -o $@ $<
-$(BUILD)/$(SIM)/shaders/%.cpp: src/backend/metal/shaders/%.metal $(SIM)/wrap.py
-	@mkdir -p $(@D)
-	$(Q)python3 $(SIM)/wrap.py $< $@
-$(BUILD)/$(SIM)/shaders/%.o: $(BUILD)/$(SIM)/shaders/%.cpp $(BUILD)/flags
-	$(say) CXX $@
-	$(Q)$(SIM_CXX) -std=c++14 $(SIM_FLAGS) $(SIM_WATCH) -fno-exceptions -fno-rtti -I$(SIM) -Isrc/backend/metal/shaders -MMD -MP -c -o $@ $<
-$(BUILD)/tests/metal/%.o: CPPFLAGS += -Itests
-$(METALTESTS): $(BUILD)/%: $(BUILD)/%.o $(SIM_OBJ) $(LIB)
-	$(say) LD $@
-	$(Q)$(SIM_CXX) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 $(BUILD)/bench/%: $(BUILD)/bench/%.o $(TOOLLIB) $(LIB)
 	$(say) LD $@
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)

@@ -536,6 +536,10 @@ static bool bound(run_state *r)
             snprintf(r->text, sizeof r->text, "%s: buffer %d has %zu bytes, its type %lu", r->k->name, p->index, b->size, p->size);
             return false;
         }
+        if (p->written && b->read_only) {
+            snprintf(r->text, sizeof r->text, "%s: buffer %d is memory that must not be written", r->k->name, p->index);
+            return false;
+        }
         r->buffers[p->index] = b->p;
     }
     return true;

@@ -27,7 +27,7 @@ extern "C" {
 enum { SIM_BUFFERS = 31, SIM_SIMD = 32, SIM_MAX_THREADS = 1024, SIM_THREADGROUP_BYTES = 32768 };
 
 /* What a kernel may touch by one [[buffer(n)]]: bytes [p, p + size). p NULL: unbound. */
-struct sim_binding { void *p; size_t size; };
+struct sim_binding { void *p; size_t size; bool read_only; };   /* read_only: the GPU may not write there (a mapped file) */
 
 struct sim_dispatch {
     const char *kernel;                        /* its name in the shaders */
