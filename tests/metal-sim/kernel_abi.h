@@ -42,6 +42,7 @@ unsigned sim_exchange(int op, unsigned value, unsigned argument, int line);
 void sim_barrier(int op, int flags, int line);
 void sim_matrix(int op, sim_fragment *d, const sim_fragment *a, const sim_fragment *b, const sim_fragment *c, const sim_matrix_access *m,
                 bool round_to_half, int line);
+void sim_matrix_diagonal(sim_fragment *d, float v);
 void *sim_threadgroup_memory(unsigned long size, unsigned long align);
 int sim_constant(int index);                   /* [[function_constant(index)]] */
 /* (device) atomic add on 32 bits; exempt from race detection against other atomics */

@@ -166,6 +166,7 @@ template <class T, int R, int C> struct simdgroup_matrix {
     static_assert(R == 8 && C == 8, "Metal has 8x8 only");
     sim_fragment f;
     simdgroup_matrix() { f.e[0] = f.e[1] = __builtin_nanf(""); }
+    explicit simdgroup_matrix(T v) { sim_matrix_diagonal(&f, (float)v); }   /* v on the diagonal, not everywhere */
 };
 template <class T, int R, int C> inline simdgroup_matrix<T, R, C> make_filled_simdgroup_matrix(T v)
 {

@@ -77,7 +77,11 @@ mem_flags operator|(mem_flags, mem_flags);
 void threadgroup_barrier(mem_flags);
 void simdgroup_barrier(mem_flags);
 
-template <class T, int R, int C> struct simdgroup_matrix { static_assert(R == 8 && C == 8, "Metal has 8x8 only"); };
+template <class T, int R, int C> struct simdgroup_matrix {
+    static_assert(R == 8 && C == 8, "Metal has 8x8 only");
+    simdgroup_matrix();
+    explicit simdgroup_matrix(T);
+};
 template <class T, int R, int C> simdgroup_matrix<T, R, C> make_filled_simdgroup_matrix(T);
 typedef simdgroup_matrix<float, 8, 8> simdgroup_float8x8;
 typedef simdgroup_matrix<half, 8, 8> simdgroup_half8x8;

@@ -275,6 +275,13 @@ void sim_matrix(int op, sim_fragment *d, const sim_fragment *a, const sim_fragme
     leave(w, f);
 }
 
+/* Element 9i of a lane's two, 2 * lane and 2 * lane + 1. */
+void sim_matrix_diagonal(sim_fragment *d, float v)
+{
+    const int lane = (int)(sim_worker->current - sim_worker->fibers) % SIM_SIMD;
+    for (int h = 0; h < 2; h++) d->e[h] = (2 * lane + h) % 9 == 0 ? v : 0.0f;
+}
+
 /* All threads run through the same declarations, so each computes the same address. */
 void *sim_threadgroup_memory(unsigned long size, unsigned long align)
 {
