@@ -20,7 +20,7 @@ static void *poisoned_bytes(size_t n)
     memset(p, 0xff, n / 32 * 32 + 32);
     return p;
 }
-static float *poisoned(size_t n) { return poisoned_bytes(4 * n); }
+static inline float *poisoned(size_t n) { return poisoned_bytes(4 * n); }
 static inline float *normals(struct ds_rng *rng, size_t n, float sd)
 {
     float *p = poisoned(n);
