@@ -19,6 +19,8 @@ struct ds_server_options {
     int queue;                      /* requests that may wait beside them; 0: 256 */
     size_t max_body;                /* bytes; 0: 64 MiB */
     int max_connections;            /* 0: 512 */
+    bool generic_tools;             /* chats with tools: a text of ours where the model's template has none that is known */
+    bool keep_nonce;                /* a changing first line of a system prompt stays (docs/chat.md, "The nonce") */
     struct ds_store_options store;  /* mem, every, dir, disk, max_cuts; its warnings go to log */
     void (*log)(void *ctx, const char *line);        /* any thread; one line without newline; may be NULL */
     void *log_ctx;

@@ -17,6 +17,7 @@ struct request {
     struct ds_common common;
     struct ds_server_options server;
     struct ds_texts origins;
+    const char *tools;
     bool quiet;
 };
 
@@ -34,6 +35,9 @@ static int check(struct request *q)
     struct ds_server_options *o = &q->server;
     if (o->api_key && !o->api_key[0]) return ds_cli_usage(prog, "--api-key '': expected a key");
     if (o->store.every % 64) return ds_cli_usage(prog, "--snapshot-every %d: expected a multiple of 64", o->store.every);
+    o->generic_tools = q->tools && !strcmp(q->tools, "generic");
+    if (q->tools && !o->generic_tools && strcmp(q->tools, "file"))
+        return ds_cli_usage(prog, "--tools-template %s: expected file or generic", q->tools);
     if (!ds_host_is_loopback(o->host) && !o->api_key)
         return ds_cli_usage(prog, "--host %s: an address that others can reach needs --api-key", o->host);
     return DS_CLI_GO;
@@ -87,6 +91,10 @@ int main(int argc, char **argv)
         { "--alias", NULL, DS_OPT_TEXT, &o->model, "NAME", 0, 0, "name of the model for clients (default: the file's)" },
         { "--parallel", NULL, DS_OPT_INT, &o->parallel, "N", 1, 64, "requests that compute at once (default: 4)" },
         { "--queue", NULL, DS_OPT_INT, &o->queue, "N", 128, 65536, "requests that may wait beside them (default: 256)" },
+        { "--tools-template", NULL, DS_OPT_TEXT, &q.tools, "KIND", 0, 0,
+          "text that shows tools to the model: its own (file), or one of ours where that is not known (generic; default: file)" },
+        { "--keep-nonce", NULL, DS_OPT_FLAG, &o->keep_nonce, NULL, 0, 0,
+          "leave the changing x-anthropic-billing-header line in system prompts; by default it is taken out, for the sake of stored prefixes" },
         { "--snapshot-every", NULL, DS_OPT_INT, &o->store.every, "N", 64, 1 << 20, "tokens between snapshots, a multiple of 64 (default: 512)" },
         { "--snapshot-mem", NULL, DS_OPT_SIZE, &o->store.mem, "SIZE", 0, 0, "memory for stored prefixes (default: 2G)" },
         { "--session-dir", NULL, DS_OPT_PATH, &o->store.dir, "DIR", 0, 0, "folder where prefixes survive a restart (default: none)" },

@@ -18,7 +18,8 @@ struct ds_reader {
     void *ctx;
     struct ds_bytes held;      /* text that is not told yet */
     size_t off;                /* of it, used up */
-    size_t muted;              /* bytes of the prompt's prefix that are still held */
+    struct ds_str prefix;      /* the prompt's, until it is read */
+    size_t muted;              /* bytes of it that are still held */
     enum mode mode;
     size_t spaces;             /* of what is held: white space at its head that was looked at */
     bool tools;
@@ -40,10 +41,7 @@ struct ds_reader *ds_reader_new(const struct ds_dialog *d, const struct ds_chat_
     r->tools = ds_dialog_n_tools(d) > 0;
     r->skip_space = tail->in_think;
     ds_bytes_init(&r->held, INT32_MAX);
-    if (tail->prefix.n) {
-        r->muted = tail->prefix.n;
-        ds_reader_feed(r, tail->prefix.p, tail->prefix.n);
-    }
+    r->prefix = tail->prefix;
     return r;
 }
 
@@ -213,15 +211,30 @@ static void advance(struct ds_reader *r, bool end)
     r->off = 0;
 }
 
-void ds_reader_feed(struct ds_reader *r, const char *text_in, size_t n)
+static void feed(struct ds_reader *r, const char *p, size_t n)
 {
-    ds_bytes_add(&r->held, text_in, n);
+    ds_bytes_add(&r->held, p, n);
     r->failed |= r->held.failed;
     if (n) advance(r, false);
 }
 
+static void read_prefix(struct ds_reader *r)
+{
+    struct ds_str prefix = r->prefix;
+    r->prefix.n = 0;
+    r->muted += prefix.n;
+    feed(r, prefix.p, prefix.n);
+}
+
+void ds_reader_feed(struct ds_reader *r, const char *p, size_t n)
+{
+    if (r->prefix.n) read_prefix(r);
+    feed(r, p, n);
+}
+
 void ds_reader_finish(struct ds_reader *r, bool cut)
 {
+    if (r->prefix.n) read_prefix(r);
     if (cut && r->scanning && !ds_scan_is_whole(&r->scan)) {
         ds_scan_free(&r->scan);
         r->scanning = false;
