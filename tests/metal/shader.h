@@ -35,12 +35,12 @@ static struct call call_of(const char *kernel, const void *args, size_t size)
     struct call c;
     memset(&c, 0, sizeof c);
     c.d.kernel = kernel;
-    c.d.buffer[0] = (struct sim_binding){ (void *)(uintptr_t)args, size };
+    c.d.buffer[0] = (struct sim_binding){ (void *)(uintptr_t)args, size, true };
     return c;
 }
 static void bind(struct call *c, int index, const void *p, size_t bytes)
 {
-    c->d.buffer[index] = (struct sim_binding){ (void *)(uintptr_t)p, bytes };
+    c->d.buffer[index] = (struct sim_binding){ (void *)(uintptr_t)p, bytes, false };
 }
 static uint64_t run_seed = 1;                  /* another order for every dispatch */
 static enum sim_result run_quietly(struct call *c, int gx, int gy, int gz, int threads, char *err, size_t n)

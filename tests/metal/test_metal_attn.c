@@ -109,7 +109,8 @@ static void test_attn_prefill(void)
 static void test_attn_parts(void)
 {
     for (int f16 = 0; f16 < 2; f16++) {
-        const int shape[][6] = { { 1, 1, 1, 256, 0, 64 }, { 1, 6, 2, 256, 1000, 128 }, { 3, 2, 1, 48, 62, 16 }, { 2, 2, 2, 130, 7, 100 }, { 2, 1, 1, 8, 30, 1 } };
+        const int shape[][6] = { { 1, 1, 1, 256, 0, 64 }, { 1, 6, 2, 256, 1000, 128 }, { 3, 2, 1, 48, 62, 16 }, { 2, 2, 2, 130, 7, 100 },
+                                 { 2, 1, 1, 8, 30, 1 } };
         for (int i = 0; i < 5; i++) {
             struct attn x = make(shape[i][0], shape[i][1], shape[i][2], shape[i][3], shape[i][4], f16, 1, 1);
             parts(&x, shape[i][5]);

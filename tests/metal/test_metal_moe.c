@@ -106,8 +106,9 @@ static void experts_case(enum ds_type_id id, const char *type, int n, int k, int
         const struct ds_metal_experts a = { .slots = s.slots, .in = in, .out = out, .per_x = per_x, .e0 = e0, .n_e = n_e, .n_tiles = s.n_tiles };
         snprintf(name, sizeof name, "gemm_experts_%s", type);
         c = call_of(name, &a, sizeof a);
-        bind(&c, 1, w + wb / (size_t)ne * (size_t)e0, wb / (size_t)ne * (size_t)n_e), bind(&c, 2, xh, (size_t)(nx * in) * 2), bind(&c, 3, scale, (size_t)nx * 4);
-        bind(&c, 4, s.order, (size_t)s.slots * 4), bind(&c, 5, s.tiles, (size_t)s.n_tiles * sizeof *s.tiles), bind(&c, 6, y, (size_t)(s.slots * out) * 4);
+        bind(&c, 1, w + wb / (size_t)ne * (size_t)e0, wb / (size_t)ne * (size_t)n_e), bind(&c, 2, xh, (size_t)(nx * in) * 2);
+        bind(&c, 3, scale, (size_t)nx * 4), bind(&c, 4, s.order, (size_t)s.slots * 4);
+        bind(&c, 5, s.tiles, (size_t)s.n_tiles * sizeof *s.tiles), bind(&c, 6, y, (size_t)(s.slots * out) * 4);
         run(&c, s.n_tiles, up(out, 64), 1, 128);
     }
     double e = nmse(y, want, (size_t)(s.slots * out));
@@ -116,7 +117,8 @@ static void experts_case(enum ds_type_id id, const char *type, int n, int k, int
     const struct ds_metal_experts a = { .slots = s.slots, .in = in, .out = out, .per_x = per_x, .e0 = 0, .n_e = ne };
     snprintf(name, sizeof name, "gemv_experts_%s", type);
     c = call_of(name, &a, sizeof a);
-    bind(&c, 1, w, wb), bind(&c, 2, x, (size_t)(nx * in) * 4), bind(&c, 3, s.route, (size_t)s.slots * sizeof *s.route), bind(&c, 4, y, (size_t)(s.slots * out) * 4);
+    bind(&c, 1, w, wb), bind(&c, 2, x, (size_t)(nx * in) * 4), bind(&c, 3, s.route, (size_t)s.slots * sizeof *s.route);
+    bind(&c, 4, y, (size_t)(s.slots * out) * 4);
     run(&c, up(out, 8), s.slots, 1, 128);
     e = nmse(y, want, (size_t)(s.slots * out));
     CHECK_MSG(e <= 1e-12, "%s: nmse %.2e (limit 1e-12, as gemv)", name, e);
@@ -146,7 +148,8 @@ static void test_moe_combine(void)
         }
         const struct ds_metal_combine a = { .n = n, .k = k, .dim = dim, .has_shared = form > 0, .has_sg = form > 1 };
         struct call c = call_of("moe_combine", &a, sizeof a);
-        bind(&c, 1, x, 3600), bind(&c, 2, y, 7200), bind(&c, 3, route, sizeof route), bind(&c, 4, shared, form ? 3600 : 4), bind(&c, 5, sg, form > 1 ? 12 : 4);
+        bind(&c, 1, x, 3600), bind(&c, 2, y, 7200), bind(&c, 3, route, sizeof route);
+        bind(&c, 4, shared, form ? 3600 : 4), bind(&c, 5, sg, form > 1 ? 12 : 4);
         run(&c, up(dim, 256), n, 1, 256);
         double e = nmse(x, want, 900);
         CHECK_MSG(e <= 1e-13, "form %d: nmse %.2e", form, e);
