@@ -460,7 +460,9 @@ static bool read_choice(const struct ds_call *c, struct chat *a, struct ds_refus
     if (!read_tools(c, a, c->body, r) || !read_messages(a, c->body, r)) return false;
     if (!v || json_is_null(v) || (mode && !strcmp(mode, "auto"))) return true;
     if (mode && !strcmp(mode, "required")) return ds_talk_force_call(&a->t, NULL, "tool_choice", r);
-    if (!name) return ds_refuse(r, 400, "tool_choice", "'tool_choice' is neither none, auto, required nor {\"type\": \"function\", \"function\": {\"name\": ...}}");
+    if (!name)
+        return ds_refuse(r, 400, "tool_choice",
+                         "'tool_choice' is neither none, auto, required nor {\"type\": \"function\", \"function\": {\"name\": ...}}");
     a->t.one_call = true;
     return ds_talk_force_call(&a->t, name, "tool_choice", r);
 }

@@ -1,0 +1,589 @@
+/* POST /v1/messages and /v1/messages/count_tokens: Anthropic's chats. Progress goes into ping events. */
+#include "server/talk.h"
+
+#include "chat/value.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum block { NO_BLOCK, THINKING, TEXT, TOOL_USE };
+
+struct messages {
+    struct ds_talk t;
+    struct ds_bytes *out;           /* where the event under way is written */
+    struct ds_started started;
+    enum block block;               /* the one that is open */
+    int n_blocks;                   /* those that were opened */
+    struct ds_bytes blocks;         /* JSON delivery: items of "content" */
+    struct ds_bytes text;           /* JSON delivery: of the open block */
+    char *tool;                     /* the name of the call that is being told */
+};
+
+/* --- errors ---------------------------------------------------------------------------------------------- */
+
+static const char *error_type(int status)
+{
+    switch (status) {
+    case 401: return "authentication_error";
+    case 403: return "permission_error";
+    case 404: return "not_found_error";
+    case 413: return "request_too_large";
+    case 429: return "rate_limit_error";
+    case 503: return "overloaded_error";
+    default: return status < 500 ? "invalid_request_error" : "api_error";
+    }
+}
+
+static void error_shape(const struct ds_refusal *r, struct ds_bytes *out)
+{
+    struct ds_json_out j;
+    ds_jo_init(&j, out, false);
+    ds_jo_obj(&j);
+    ds_jo_member_str(&j, "type", "error");
+    ds_jo_key(&j, "error");
+    ds_jo_obj(&j);
+    ds_jo_member_str(&j, "type", error_type(r->status));
+    ds_jo_member_str(&j, "message", r->msg);
+    ds_jo_obj_end(&j);
+    ds_jo_obj_end(&j);
+}
+
+/* --- writing --------------------------------------------------------------------------------------------- */
+
+static void begin_event(struct messages *a, struct ds_json_out *j, const char *type)
+{
+    ds_sse_begin(a->out, type);
+    ds_jo_init(j, a->out, false);
+    ds_jo_obj(j);
+    ds_jo_member_str(j, "type", type);
+}
+
+static void end_event(struct messages *a, struct ds_json_out *j)
+{
+    ds_jo_obj_end(j);
+    ds_sse_end(a->out);
+}
+
+/* Here the tokens that were not cached are counted apart from those that were. */
+static void usage(struct ds_json_out *j, int64_t prompt, int64_t cached, int64_t completion)
+{
+    ds_jo_key(j, "usage");
+    ds_jo_obj(j);
+    ds_jo_member_int(j, "input_tokens", prompt - cached);
+    ds_jo_member_int(j, "cache_creation_input_tokens", 0);
+    ds_jo_member_int(j, "cache_read_input_tokens", cached);
+    ds_jo_member_int(j, "output_tokens", completion);
+    ds_jo_obj_end(j);
+}
+
+static void message_head(const struct messages *a, struct ds_json_out *j)
+{
+    ds_jo_member_str(j, "id", a->t.id);
+    ds_jo_member_str(j, "type", "message");
+    ds_jo_member_str(j, "role", "assistant");
+    ds_jo_member_str(j, "model", a->t.model);
+}
+
+static const char *stop_reason(const struct messages *a, const struct ds_ending *f)
+{
+    if (f->reason == DS_FINISH_LENGTH || f->reason == DS_FINISH_INTERRUPTED) return "max_tokens";
+    if (f->reason == DS_FINISH_WINDOW) return "model_context_window_exceeded";
+    if (ds_talk_n_calls(&a->t)) return "tool_use";
+    return f->reason == DS_FINISH_STOP ? "stop_sequence" : "end_turn";
+}
+
+static void stop_members(const struct messages *a, const struct ds_ending *f, struct ds_json_out *j)
+{
+    ds_jo_member_str(j, "stop_reason", stop_reason(a, f));
+    ds_jo_member_str(j, "stop_sequence", f->reason == DS_FINISH_STOP ? f->stop : NULL);
+}
+
+/* --- blocks ---------------------------------------------------------------------------------------------- */
+
+static const char *const block_types[] = { "", "thinking", "text", "tool_use" };
+
+/* The members of a block that has no content yet; tool: the name of a call. */
+static void block_head(struct ds_json_out *j, enum block kind, const char *tool)
+{
+    char id[48];
+    ds_jo_obj(j);
+    ds_jo_member_str(j, "type", block_types[kind]);
+    if (kind != TOOL_USE) return;
+    ds_make_id(id, "toolu_");
+    ds_jo_member_str(j, "id", id);
+    ds_jo_member_str(j, "name", tool);
+}
+
+static void keep_block(struct messages *a)
+{
+    struct ds_json_out j;
+    if (a->n_blocks > 1) ds_bytes_puts(&a->blocks, ",");
+    ds_jo_init(&j, &a->blocks, false);
+    block_head(&j, a->block, a->tool);
+    if (a->block == TOOL_USE) {
+        ds_jo_key(&j, "input");
+        ds_bytes_add(&a->blocks, a->text.p, a->text.n);      /* an object's text */
+        ds_bytes_puts(&a->blocks, "}");
+    } else {
+        ds_jo_member_text(&j, block_types[a->block], &a->text);
+        if (a->block == THINKING) ds_jo_member_str(&j, "signature", "");
+        ds_jo_obj_end(&j);
+    }
+    a->text.n = 0;
+}
+
+static void close_block(struct messages *a)
+{
+    struct ds_json_out j;
+    if (a->block == NO_BLOCK) return;
+    if (!a->t.stream) {
+        keep_block(a);
+    } else {
+        begin_event(a, &j, "content_block_stop");
+        ds_jo_member_int(&j, "index", a->n_blocks - 1);
+        end_event(a, &j);
+    }
+    a->block = NO_BLOCK;
+}
+
+static void open_block(struct messages *a, enum block kind)
+{
+    struct ds_json_out j;
+    if (a->block == kind && kind != TOOL_USE) return;
+    close_block(a);
+    a->block = kind;
+    a->n_blocks++;
+    if (!a->t.stream) return;
+    begin_event(a, &j, "content_block_start");
+    ds_jo_member_int(&j, "index", a->n_blocks - 1);
+    ds_jo_key(&j, "content_block");
+    block_head(&j, kind, a->tool);
+    if (kind == TOOL_USE) {
+        ds_jo_key(&j, "input");
+        ds_jo_obj(&j);
+        ds_jo_obj_end(&j);
+    } else {
+        ds_jo_member_str(&j, block_types[kind], "");
+        if (kind == THINKING) ds_jo_member_str(&j, "signature", "");
+    }
+    ds_jo_obj_end(&j);
+    end_event(a, &j);
+}
+
+static void add(struct messages *a, const char *text, size_t n)
+{
+    static const char *const types[] = { "", "thinking_delta", "text_delta", "input_json_delta" }, *const members[] = { "", "thinking", "text",
+                                                                                                                         "partial_json" };
+    struct ds_json_out j;
+    if (!a->t.stream) {
+        ds_bytes_add(&a->text, text, n);
+        return;
+    }
+    begin_event(a, &j, "content_block_delta");
+    ds_jo_member_int(&j, "index", a->n_blocks - 1);
+    ds_jo_key(&j, "delta");
+    ds_jo_obj(&j);
+    ds_jo_member_str(&j, "type", types[a->block]);
+    ds_jo_key(&j, members[a->block]);
+    ds_jo_strn(&j, text, n);
+    ds_jo_obj_end(&j);
+    end_event(a, &j);
+}
+
+static void said(void *ctx, enum ds_said kind, const char *text, size_t n)
+{
+    static const enum block of[] = { [DS_SAID_CONTENT] = TEXT, [DS_SAID_REASONING] = THINKING, [DS_SAID_CALL] = TOOL_USE };
+    struct messages *a = ctx;
+    if (kind == DS_SAID_CALL_END) {
+        close_block(a);
+        return;
+    }
+    if (kind == DS_SAID_CALL) {
+        close_block(a);
+        free(a->tool);
+        a->tool = malloc(n + 1);
+        if (a->tool) {
+            memcpy(a->tool, text, n);
+            a->tool[n] = 0;
+        }
+    }
+    if (kind != DS_SAID_ARGUMENTS) open_block(a, of[kind]);
+    if (kind != DS_SAID_CALL) add(a, text, n);
+}
+
+/* --- events ---------------------------------------------------------------------------------------------- */
+
+static void on_begin(void *ctx, struct ds_bytes *out)
+{
+    struct messages *a = ctx;
+    struct ds_json_out j;
+    a->out = out;
+    if (!a->t.stream) return;
+    begin_event(a, &j, "ping");              /* what was cached is not known yet, and message_start tells it */
+    end_event(a, &j);
+}
+
+static void on_started(void *ctx, const struct ds_started *s, struct ds_bytes *out)
+{
+    struct messages *a = ctx;
+    struct ds_json_out j;
+    a->out = out;
+    if (!a->t.stream) return;
+    begin_event(a, &j, "message_start");
+    ds_jo_key(&j, "message");
+    ds_jo_obj(&j);
+    message_head(a, &j);
+    ds_jo_key(&j, "content");
+    ds_jo_arr(&j);
+    ds_jo_arr_end(&j);
+    ds_jo_member_str(&j, "stop_reason", NULL);
+    ds_jo_member_str(&j, "stop_sequence", NULL);
+    usage(&j, s->prompt, s->cached, 0);
+    ds_jo_obj_end(&j);
+    end_event(a, &j);
+}
+
+static void on_progress(void *ctx, const struct ds_prompt_progress *p, struct ds_bytes *out)
+{
+    struct messages *a = ctx;
+    struct ds_json_out j;
+    if (!a->t.stream) return;
+    a->out = out;
+    begin_event(a, &j, "ping");
+    ds_jo_progress(&j, p);
+    end_event(a, &j);
+}
+
+static bool on_piece(void *ctx, const struct ds_piece *p, struct ds_bytes *out)
+{
+    struct messages *a = ctx;
+    a->out = out;
+    return ds_talk_piece(&a->t, p);
+}
+
+static void finish_stream(struct messages *a, const struct ds_ending *f)
+{
+    struct ds_json_out j;
+    begin_event(a, &j, "message_delta");
+    ds_jo_key(&j, "delta");
+    ds_jo_obj(&j);
+    stop_members(a, f, &j);
+    ds_jo_obj_end(&j);
+    usage(&j, f->prompt, f->cached, f->completion);
+    end_event(a, &j);
+    begin_event(a, &j, "message_stop");
+    end_event(a, &j);
+}
+
+static void finish_json(struct messages *a, const struct ds_ending *f)
+{
+    struct ds_json_out j;
+    ds_jo_init(&j, a->out, false);
+    ds_jo_obj(&j);
+    message_head(a, &j);
+    ds_jo_key(&j, "content");
+    ds_jo_arr(&j);
+    if (a->blocks.n) ds_bytes_add(a->out, a->blocks.p, a->blocks.n);
+    ds_jo_arr_end(&j);
+    stop_members(a, f, &j);
+    usage(&j, f->prompt, f->cached, f->completion);
+    ds_jo_obj_end(&j);
+    ds_bytes_puts(a->out, "\n");
+}
+
+static void on_finish(void *ctx, const struct ds_ending *f, struct ds_bytes *out)
+{
+    struct messages *a = ctx;
+    a->out = out;
+    ds_talk_finish(&a->t, f);
+    close_block(a);
+    if (a->t.stream) finish_stream(a, f);
+    else finish_json(a, f);
+}
+
+static void on_error(void *ctx, int status, const char *sentence, struct ds_bytes *out)
+{
+    struct messages *a = ctx;
+    struct ds_refusal r;
+    ds_refuse(&r, status, NULL, "%s", sentence);
+    if (a->t.stream) ds_sse_begin(out, "error");
+    error_shape(&r, out);
+    if (a->t.stream) ds_sse_end(out);
+}
+
+static void on_keepalive(void *ctx, struct ds_bytes *out)
+{
+    struct messages *a = ctx;
+    ds_bytes_puts(out, a->t.stream ? "event: ping\ndata: {\"type\": \"ping\"}\n\n" : "\n");
+}
+
+static void on_free(void *ctx)
+{
+    struct messages *a = ctx;
+    ds_talk_close(&a->t);
+    ds_bytes_free(&a->blocks);
+    ds_bytes_free(&a->text);
+    free(a->tool);
+    free(a);
+}
+
+static const struct ds_api messages_api = { on_begin, on_started, on_progress, on_piece, on_finish, on_error, on_keepalive, on_free };
+
+/* --- the system prompt ------------------------------------------------------------------------------------ */
+
+/* A coding agent puts a line with a hash of each request at the head of its system prompt, which would make
+ * every prompt differ from its second line on. The length of that line with its end; 0: there is none. */
+static size_t nonce_line(const char *s)
+{
+    static const char name[] = "x-anthropic-billing-header:";
+    if (strncmp(s, name, sizeof name - 1)) return 0;
+    size_t n = strcspn(s, "\n");
+    return n + (s[n] == '\n');
+}
+
+static bool read_system(const struct ds_call *c, struct messages *a, struct ds_refusal *r)
+{
+    const json_t *v = json_object_get(c->body, "system"), *first = json_is_array(v) ? json_object_get(json_array_get(v, 0), "text") : v;
+    if (!v || json_is_null(v)) return true;
+    ds_dialog_begin(a->t.d, DS_ROLE_SYSTEM);
+    size_t skip = json_is_string(first) && !c->options->keep_nonce ? nonce_line(json_string_value(first)) : 0;
+    if (!skip) return ds_talk_content(&a->t, v, "system", "\n\n", r);
+    c->note(c, "nonce: the x-anthropic-billing-header line at the head of the system prompt is taken out");
+    size_t left = json_string_length(first) - skip;
+    ds_dialog_text(a->t.d, json_string_value(first) + skip, left);
+    if (!json_is_array(v)) return true;
+    json_t *rest = json_array();
+    for (size_t i = 1; i < json_array_size(v); i++) json_array_append(rest, json_array_get(v, i));
+    if (left && json_array_size(rest)) ds_dialog_text(a->t.d, "\n\n", 2);
+    bool ok = ds_talk_content(&a->t, rest, "system", "\n\n", r);
+    json_decref(rest);
+    return ok;
+}
+
+/* --- messages --------------------------------------------------------------------------------------------- */
+
+static void say_json(struct messages *a, const json_t *v)
+{
+    struct ds_bytes b;
+    ds_bytes_init(&b, INT32_MAX);
+    ds_value_dump(&b, v);
+    if (b.n) ds_dialog_text(a->t.d, b.p, b.n);
+    ds_bytes_free(&b);
+}
+
+static bool is_picture(const char *type)
+{
+    return !strcmp(type, "image") || !strcmp(type, "document");
+}
+
+/* The answer of a tool: text, or blocks of which those that are no text are shown as their JSON. */
+static bool read_result(struct messages *a, const json_t *block, const char *where, struct ds_refusal *r)
+{
+    const json_t *content = json_object_get(block, "content"), *b;
+    size_t i;
+    ds_dialog_begin(a->t.d, DS_ROLE_TOOL);
+    if (!json_is_array(content)) return ds_talk_content(&a->t, content, where, "", r);
+    json_array_foreach((json_t *)(uintptr_t)content, i, b) {
+        const char *type = json_string_value(json_object_get(b, "type"));
+        const json_t *text = json_object_get(b, "text");
+        if (i) ds_dialog_text(a->t.d, "\n\n", 2);
+        if (type && is_picture(type)) return ds_refuse(r, 400, where, "'%s' holds a block of type '%.40s': only text is read here", where, type);
+        if (json_is_string(text)) ds_dialog_text(a->t.d, json_string_value(text), json_string_length(text));
+        else say_json(a, b);
+    }
+    return true;
+}
+
+/* What a turn's blocks have come to: is its message begun, and are there words in it? */
+struct turn { enum ds_chat_role role; bool open, words; };
+
+static void begin_in_turn(struct messages *a, struct turn *t)
+{
+    if (t->open) return;
+    ds_dialog_begin(a->t.d, t->role);
+    t->open = true;
+    t->words = false;
+}
+
+static void gap_in_turn(struct messages *a, struct turn *t)
+{
+    if (t->words) ds_dialog_text(a->t.d, "\n\n", 2);
+    t->words = true;
+}
+
+/* One block of a turn. Of an assistant's turn: thinking, text and calls are one message. Of a user's: each answer of a tool
+ * is a message, and texts in a row are one. */
+static bool read_block(struct messages *a, const json_t *b, struct turn *t, const char *where, struct ds_refusal *r)
+{
+    const char *type = json_string_value(json_object_get(b, "type")), *text = NULL, *name;
+    if (!type) return ds_refuse(r, 400, where, "'%s' has no type", where);
+    if (is_picture(type)) return ds_refuse(r, 400, where, "'%s' is a block of type '%.40s': only text is read here", where, type);
+    if (!strcmp(type, "tool_result")) {
+        t->open = false;
+        return read_result(a, b, where, r);
+    }
+    if (!strcmp(type, "redacted_thinking")) return true;
+    begin_in_turn(a, t);
+    if (!strcmp(type, "text")) {
+        if (!json_is_string(json_object_get(b, "text"))) return ds_refuse(r, 400, where, "'%s' has a 'text' that is no string", where);
+        gap_in_turn(a, t);
+        ds_dialog_text(a->t.d, json_string_value(json_object_get(b, "text")), json_string_length(json_object_get(b, "text")));
+    } else if (!strcmp(type, "thinking")) {
+        if (!ds_field_text(b, "thinking", &text, r)) return false;
+        if (text) ds_dialog_reasoning(a->t.d, text, strlen(text));
+    } else if (!strcmp(type, "tool_use") && t->role == DS_ROLE_ASSISTANT) {
+        name = json_string_value(json_object_get(b, "name"));
+        if (!name) return ds_refuse(r, 400, where, "'%s' is a tool_use without a name", where);
+        ds_dialog_call(a->t.d, name, json_object_get(b, "input"));
+    } else {
+        gap_in_turn(a, t);
+        say_json(a, b);                      /* a kind that this server does not know: the model sees what it is */
+    }
+    return true;
+}
+
+static bool read_message(struct messages *a, const json_t *m, size_t i, struct ds_refusal *r)
+{
+    char where[64];
+    const char *name = json_string_value(json_object_get(m, "role"));
+    const json_t *content = json_object_get(m, "content"), *b;
+    size_t k;
+    snprintf(where, sizeof where, "messages[%zu]", i);
+    if (!name || (strcmp(name, "user") && strcmp(name, "assistant") && strcmp(name, "system")))
+        return ds_refuse(r, 400, where, "'%s.role' is '%.40s', expected user, assistant or system", where, name ? name : "");
+    struct turn t = { .open = false };
+    t.role = name[0] == 'u' ? DS_ROLE_USER : name[0] == 'a' ? DS_ROLE_ASSISTANT : DS_ROLE_SYSTEM;
+    snprintf(where, sizeof where, "messages[%zu].content", i);
+    if (!json_is_array(content) || !json_array_size(content)) begin_in_turn(a, &t);
+    if (!json_is_array(content)) return ds_talk_content(&a->t, content, where, "", r);
+    json_array_foreach((json_t *)(uintptr_t)content, k, b) {
+        snprintf(where, sizeof where, "messages[%zu].content[%zu]", i, k);
+        if (!read_block(a, b, &t, where, r)) return false;
+    }
+    return true;
+}
+
+static bool read_messages(struct messages *a, const json_t *body, struct ds_refusal *r)
+{
+    const json_t *messages;
+    if (!ds_talk_member(body, "messages", JSON_ARRAY, &messages, r)) return false;
+    if (!json_array_size(messages)) return ds_refuse(r, 400, "messages", "'messages' is missing or empty");
+    for (size_t i = 0; i < json_array_size(messages); i++)
+        if (!read_message(a, json_array_get(messages, i), i, r)) return false;
+    return true;
+}
+
+/* --- request ---------------------------------------------------------------------------------------------- */
+
+/* Tools that the API's owner runs have a type and no schema: the model cannot call them. */
+static bool read_tools(const struct ds_call *c, struct messages *a, struct ds_refusal *r)
+{
+    const json_t *tools, *tool;
+    size_t i;
+    if (!ds_talk_member(c->body, "tools", JSON_ARRAY, &tools, r)) return false;
+    json_array_foreach((json_t *)(uintptr_t)tools, i, tool) {
+        char where[32], line[160];
+        const char *type = json_string_value(json_object_get(tool, "type")), *name = json_string_value(json_object_get(tool, "name"));
+        const json_t *schema = json_object_get(tool, "input_schema");
+        snprintf(where, sizeof where, "tools[%zu]", i);
+        if (type && strcmp(type, "custom") && !schema) {
+            snprintf(line, sizeof line, "a tool of type '%.40s' is left out: it is not one that the model could call", type);
+            c->note(c, line);
+        } else if (!ds_talk_tool(&a->t, name, json_object_get(tool, "description"), schema, where, r)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool read_chat(const struct ds_call *c, struct messages *a, struct ds_refusal *r)
+{
+    const json_t *choice;
+    const char *type = "auto", *name = NULL;
+    bool no_parallel = false;
+    if (!ds_talk_member(c->body, "tool_choice", JSON_OBJECT, &choice, r) || !ds_field_text(choice, "type", &type, r) ||
+        !ds_field_text(choice, "name", &name, r) || !ds_field_bool(choice, "disable_parallel_tool_use", &no_parallel, r))
+        return false;
+    a->t.one_call = no_parallel || !strcmp(type, "tool");
+    if (strcmp(type, "none") && !read_tools(c, a, r)) return false;
+    if (!read_system(c, a, r) || !read_messages(a, c->body, r)) return false;
+    if (!strcmp(type, "none") || !strcmp(type, "auto")) return true;
+    if (!strcmp(type, "any")) return ds_talk_force_call(&a->t, NULL, "tool_choice", r);
+    if (!strcmp(type, "tool") && name) return ds_talk_force_call(&a->t, name, "tool_choice", r);
+    return ds_refuse(r, 400, "tool_choice", "'tool_choice' is '%.40s', expected auto, none, any, or tool with a name", type);
+}
+
+/* Thinking is off in this API unless the request turns it on. */
+static bool read_thinking(const struct ds_call *c, struct messages *a, struct ds_refusal *r)
+{
+    const json_t *o;
+    const char *type = "disabled";
+    if (!ds_talk_member(c->body, "thinking", JSON_OBJECT, &o, r) || !ds_field_text(o, "type", &type, r)) return false;
+    a->t.thinking = strcmp(type, "disabled") != 0;
+    return true;
+}
+
+static bool read_all(const struct ds_call *c, struct messages *a, struct ds_request *q, struct ds_refusal *r)
+{
+    return ds_talk_open(&a->t, c, "msg_", r) && read_thinking(c, a, r) && ds_talk_common(&a->t, c, q, r) && read_chat(c, a, r);
+}
+
+static bool fill(const struct ds_call *c, struct messages *a, struct ds_request *q, struct ds_refusal *r)
+{
+    int64_t max = 0;
+    if (!ds_field_int(c->body, "max_tokens", 1, INT32_MAX, &max, r)) return false;
+    if (!max) return ds_refuse(r, 400, "max_tokens", "'max_tokens' is missing");
+    if (!read_all(c, a, q, r) || !ds_field_stops(c->body, "stop_sequences", q, r) || !ds_talk_encode(&a->t, c, q, "messages", r)) return false;
+    q->max_new = max;
+    return ds_talk_listen(&a->t, said, a) ? true : ds_refuse(r, 503, NULL, "no memory for the request");
+}
+
+static void handle(const struct ds_call *c, struct ds_reply *r)
+{
+    struct messages *a = calloc(1, sizeof *a);
+    struct ds_request *q = malloc(sizeof *q);
+    if (!a || !q) {
+        ds_refuse(&r->refusal, 503, NULL, "no memory for the request");
+        free(a);
+        free(q);
+        return;
+    }
+    ds_request_init(q);
+    q->label = "messages";
+    ds_bytes_init(&a->blocks, (size_t)1 << 30);
+    ds_bytes_init(&a->text, (size_t)1 << 30);
+    r->request = q;
+    r->api = &messages_api;
+    r->ctx = a;
+    fill(c, a, q, &r->refusal);              /* what a refusal leaves behind is freed by the server */
+}
+
+/* The same chat, its ids counted. A prompt past the window has a count too. */
+static void count_tokens(const struct ds_call *c, struct ds_reply *r)
+{
+    struct messages *a = calloc(1, sizeof *a);
+    struct ds_request q;
+    struct ds_json_out j;
+    ds_request_init(&q);
+    if (!a) {
+        ds_refuse(&r->refusal, 503, NULL, "no memory for the request");
+        return;
+    }
+    bool counted = read_all(c, a, &q, &r->refusal) && (ds_talk_encode(&a->t, c, &q, "messages", &r->refusal) || q.prompt.n);
+    if (counted) {
+        r->refusal.status = 0;
+        ds_jo_init(&j, &r->body, false);
+        ds_jo_obj(&j);
+        ds_jo_member_int(&j, "input_tokens", (int64_t)q.prompt.n);
+        ds_jo_obj_end(&j);
+        ds_bytes_puts(&r->body, "\n");
+    }
+    ds_request_free(&q);
+    on_free(a);
+}
+
+const struct ds_route ds_routes_messages[] = {
+    { "POST", "/v1/messages", handle, error_shape, false },
+    { "POST", "/v1/messages/count_tokens", count_tokens, error_shape, false },
+    { NULL, NULL, NULL, NULL, false }
+};
