@@ -109,26 +109,26 @@ static void drop_waiting(struct ds_sched *k, struct ds_exchange *x, const char *
     let_go(x);
 }
 
-static void finish_record(struct slot *t, const char *end)
+/* Before the client sees the end, so that whoever asks then finds it counted. */
+static void count(struct ds_sched *k, struct slot *t, const char *end)
 {
-    struct ds_exchange *x = t->x;
-    t->rec.completion = x->made;
-    t->rec.at = ds_unix_seconds();
-    if (t->decoding) t->rec.decode_ms = ms_since(t->decode_ns);
-    snprintf(t->rec.end, sizeof t->rec.end, "%s", end);
+    struct ds_record *r = &t->rec;
+    r->completion = t->x->made;
+    r->at = ds_unix_seconds();
+    if (t->decoding) r->decode_ms = ms_since(t->decode_ns);
+    snprintf(r->end, sizeof r->end, "%s", end);
+    ds_tally_add(&k->server->tally, r);
+    ds_server_log(k->server, "request=%llu api=%s end=%s prompt=%lld cached=%lld generated=%lld queue_ms=%.1f prefill_ms=%.1f decode_ms=%.1f",
+                  (unsigned long long)r->number, r->label, end, (long long)r->prompt, (long long)r->cached, (long long)r->completion,
+                  r->queue_ms, r->prefill_ms, r->decode_ms);
 }
 
 /* The slot is free again. good: what the session holds may be kept. */
-static void free_slot(struct ds_sched *k, struct slot *t, const char *end, bool good)
+static void free_slot(struct ds_sched *k, struct slot *t, bool good)
 {
     struct ds_exchange *x = t->x;
     if (good) ds_store_end(k->store, t->s);
     else ds_store_forget(k->store, t->s);
-    finish_record(t, end);
-    ds_tally_add(&k->server->tally, &t->rec);
-    ds_server_log(k->server, "request=%llu api=%s end=%s prompt=%lld cached=%lld generated=%lld queue_ms=%.1f prefill_ms=%.1f decode_ms=%.1f",
-                  (unsigned long long)x->number, x->q->label, end, (long long)t->rec.prompt, (long long)t->rec.cached,
-                  (long long)t->rec.completion, t->rec.queue_ms, t->rec.prefill_ms, t->rec.decode_ms);
     ds_answer_free(t->a);
     t->a = NULL;
     pthread_mutex_lock(&k->lock);
@@ -137,11 +137,18 @@ static void free_slot(struct ds_sched *k, struct slot *t, const char *end, bool 
     let_go(x);
 }
 
+static void cancel_slot(struct ds_sched *k, struct slot *t)
+{
+    count(k, t, "cancelled");
+    free_slot(k, t, true);
+}
+
 static void fail_slot(struct ds_sched *k, struct slot *t, int status, const char *sentence, bool good)
 {
     if (!good) ds_server_log(k->server, "request=%llu failed: %s", (unsigned long long)t->x->number, sentence);
+    count(k, t, "failed");
     ds_push_error(t->x, status, sentence);
-    free_slot(k, t, "failed", good);
+    free_slot(k, t, good);
 }
 
 static int status_of(ds_status st) { return st == DS_EARG ? 400 : st == DS_ENOMEM ? 503 : 500; }
@@ -154,8 +161,9 @@ static void finish_slot(struct ds_sched *k, struct slot *t, enum ds_finish why, 
     };
     for (int i = 0; stop && i < t->x->q->n_stops; i++)       /* the request's own copy lives as long as the event */
         if (!strcmp(t->x->q->stops[i], stop)) f.stop = t->x->q->stops[i];
+    count(k, t, ds_finish_names[why]);
     ds_push_finish(t->x, &f);
-    free_slot(k, t, ds_finish_names[why], true);
+    free_slot(k, t, true);
 }
 
 /* --- the start of a request -------------------------------------------------------------------------------------- */
@@ -295,7 +303,7 @@ static struct slot *next_slot(struct ds_sched *k)
 static void drop_cancelled(struct ds_sched *k)
 {
     for (int i = 0; i < k->n_slots; i++)
-        if (k->slots[i].x && k->slots[i].x->cancelled) free_slot(k, &k->slots[i], "cancelled", true);
+        if (k->slots[i].x && k->slots[i].x->cancelled) cancel_slot(k, &k->slots[i]);
     for (int i = 0;;) {
         struct ds_exchange *x = NULL;
         pthread_mutex_lock(&k->lock);

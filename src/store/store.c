@@ -683,7 +683,7 @@ void ds_store_get_stats(const ds_store *st, struct ds_store_stats *out)
     const struct ds_counts *c = &st->count;
     *out = (struct ds_store_stats){
         .mem_limit = st->mem, .mem_kv = t->kv, .mem_states = t->states, .mem_logits = t->logits, .mem_tree = t->tree,
-        .disk_limit = st->disk.limit, .disk_used = st->disk.used, .nodes = t->nodes, .snapshots = t->snapshots,
+        .disk_limit = st->disk.dir ? st->disk.limit : 0, .disk_used = st->disk.used, .nodes = t->nodes, .snapshots = t->snapshots,
                 .files = st->disk.files,
         .hits_live = c->hits_live, .hits_snapshot = c->hits_snapshot, .hits_disk = c->hits_disk, .misses = c->misses,
         .tokens_reused = c->reused, .tokens_recomputed = c->recomputed, .taken = c->taken, .evicted = c->evicted,

@@ -53,6 +53,231 @@ def usage_and_progress():
         check(u["prompt_tokens"] == p[0]["total"] and u["prompt_tokens_details"]["cached_tokens"] == p[0]["cache"], u)
 
 
-CASES = [completions_say_what_run_says, small_routes, usage_and_progress]
+def sampling_fields():
+    with Server() as s:
+        free = s.text(max_tokens=16)
+        id_of = lambda text: s.post("/tokenize", {"content": text})["tokens"]
+        of, sitting = id_of(" of")[0], id_of(" sitting")[0]
+        check(not s.text(max_tokens=4, logit_bias={str(of): -100}).startswith(" of"), "a banned token")
+        check(s.text(max_tokens=3, logit_bias={str(sitting): 100}) == " sitting" * 3, "a forced token")
+        forced = dict(max_tokens=8, logit_bias={str(sitting): 30})
+        check(s.text(**forced) == " sitting" * 8, "biased, no penalty")
+        check(s.text(frequency_penalty=2, **forced) == " sitting" * 8, "2 x 7 does not outweigh 30")
+        check(s.text(frequency_penalty=2, max_tokens=30, logit_bias={str(sitting): 30}) != " sitting" * 30, "2 x 29 does")
+        check(len({s.text(max_tokens=8, temperature=3, seed=k) for k in range(5)}) > 1, "seeds differ")
+        check(len({s.text(max_tokens=8, temperature=3, seed=5) for _ in range(3)}) == 1, "one seed is one answer")
+        check(s.text(max_tokens=8, temperature=1, top_k=1) == free[:len(s.text(max_tokens=8))], "top_k 1 is greedy")
+        check(s.complete(max_tokens=0)["choices"][0] == {"index": 0, "text": "", "logprobs": None, "finish_reason": "length"})
+        long = s.complete("THE END", max_tokens=3000, ignore_eos=True)
+        check(long["choices"][0]["finish_reason"] == "length" and sum(v for k, v in long["usage"].items() if k == "total_tokens") >= 2048,
+              "without end tokens it goes on to the end of the window", long["usage"])
+
+
+def probabilities():
+    with Server() as s:
+        p = s.complete(max_tokens=5, logprobs=3)["choices"][0]["logprobs"]
+        check("".join(p["tokens"]) == s.text(max_tokens=5) and all(len(p[k]) == 5 for k in p), p)
+        for token, value, top in zip(p["tokens"], p["token_logprobs"], p["top_logprobs"]):
+            check(len(top) == 3 and abs(top[token] - value) < 1e-6 and value == max(top.values()) <= 0, top)
+            check(sum(2.718281828 ** v for v in top.values()) <= 1.0001)
+        e = s.stream(max_tokens=5, logprobs=3).rest().events()
+        streamed = [x["choices"][0]["logprobs"] for x in e if x["choices"][0]["logprobs"]]
+        check([x["token_logprobs"][0] for x in streamed] == p["token_logprobs"] and [x["text_offset"][0] for x in streamed] == p["text_offset"])
+
+
+def stop_strings_never_show():
+    with Server() as s:
+        free = s.text(max_tokens=24)
+        for stop in ("sister", "r sister o", " bank", "n th", [" zebra", "by her"], "peeped into there"):
+            cut = min((free.find(x) for x in ([stop] if isinstance(stop, str) else stop) if x in free), default=len(free))
+            for stream in (True, False):
+                if stream:
+                    events = s.stream(max_tokens=24, stop=stop).rest().events()
+                    text, finish = "".join(e["choices"][0]["text"] for e in events), events[-1]["choices"][0]["finish_reason"]
+                else:
+                    c = s.complete(max_tokens=24, stop=stop)["choices"][0]
+                    text, finish = c["text"], c["finish_reason"]
+                check(text == free[:cut], stop, repr(text))
+                check(finish == ("stop" if cut < len(free) else "length"), stop, finish)
+
+
+def characters_stay_whole():
+    """Tokens that are single bytes: what is streamed is characters, and what never becomes one is U+FFFD."""
+    with Server() as s:
+        ids = s.post("/tokenize", {"content": "\u00fd", "pieces": True})["tokens"]
+        check(len(ids) == 2, "two byte tokens were expected", ids)
+        for forced, want in (([ids[0]], "\ufffd" * 4), ([ids[1]], "\ufffd" * 4)):
+            e = s.stream(max_tokens=4, logit_bias={str(i): 100 for i in forced}).rest().events()
+            check("".join(x["choices"][0]["text"] for x in e) == want, e)
+
+
+def wrong_requests():
+    """Each is refused with 4xx in OpenAI's shape, and names its field."""
+    wrong = [
+        ("prompt", {}), ("prompt", dict(prompt=None)), ("prompt", dict(prompt=5)), ("prompt", dict(prompt="")), ("prompt", dict(prompt={})),
+        ("prompt", dict(prompt=["a", "b"])), ("prompt", dict(prompt=[1, -1])), ("prompt", dict(prompt=[1, 10 ** 12])),
+        ("prompt", dict(prompt=[1, 2.5])), ("prompt", dict(prompt=[1, "a"])), ("prompt", dict(prompt=[])),
+        ("max_tokens", dict(max_tokens=-1)), ("max_tokens", dict(max_tokens=1e99)), ("max_tokens", dict(max_tokens="4")),
+        ("max_tokens", dict(max_tokens=1.5)), ("max_tokens", dict(max_tokens=True)), ("temperature", dict(temperature=-0.1)),
+        ("temperature", dict(temperature="hot")), ("temperature", dict(temperature=[])), ("top_p", dict(top_p=1.1)),
+        ("top_k", dict(top_k=-2)), ("min_p", dict(min_p=7)), ("seed", dict(seed="x")), ("n", dict(n=2)), ("n", dict(n=0)),
+        ("best_of", dict(best_of=3)), ("suffix", dict(suffix="end")), ("logprobs", dict(logprobs=99)), ("echo", dict(echo="yes")),
+        ("stop", dict(stop=5)), ("stop", dict(stop=[""])), ("stop", dict(stop=["a"] * 17)), ("stop", dict(stop=[["a"]])),
+        ("presence_penalty", dict(presence_penalty=3)), ("frequency_penalty", dict(frequency_penalty=-3)),
+        ("repetition_penalty", dict(repetition_penalty=0)), ("logit_bias", dict(logit_bias=[1])), ("logit_bias", dict(logit_bias={"x": 1})),
+        ("logit_bias", dict(logit_bias={"99999999": 1})), ("logit_bias", dict(logit_bias={"5": 101})), ("stream", dict(stream="true")),
+        ("stream_options", dict(stream_options=1)), ("include_usage", dict(stream_options=dict(include_usage=1))), ("model", dict(model=4)),
+        ("return_progress", dict(return_progress=0)),
+    ]
+    with Server() as s:
+        for param, body in wrong:
+            body = dict(body)
+            if param != "prompt":
+                body["prompt"] = "a"
+            e = s.post("/v1/completions", body, 400)["error"]
+            check(e["param"] == param and param in e["message"] and e["type"] == "invalid_request_error", body, e)
+        check(s.complete(future_field={"a": [1]}, max_tokens=1), "an unknown field is nobody's business")
+        check(s.complete(max_tokens=4.0)["usage"]["completion_tokens"] == 4, "a whole number with a point")
+
+
+def odd_bodies():
+    with Server() as s:
+        for body in (b"", b"{", b'{"prompt": "a', b"[]", b"5", b"null", b'"x"', b"{'prompt': 1}", b'{"prompt": "\xff\xfe"}', b"\x00" * 100,
+                     b'{"prompt": "a", "max_tokens": 1e999}', b'{"prompt": "a", "max_tokens": 99999999999999999999}',
+                     b"[" * 10000 + b"]" * 10000, b'{"a":' * 10000 + b"1" + b"}" * 10000, b'{"prompt": "\xed\xa0\x80"}',
+                     b'{"prompt": "\xc0\xaf"}', b"{\"prompt\": [" + b"1," * 9000000 + b"1]}"):
+            status, _, data = s.call("POST", "/v1/completions", body)
+            check(status == 400 and json.loads(data)["error"]["message"], body[:40], status, data[:200])
+        for text in ('"a\\u0000b"', '"\\ud800"', '"\\udc00x"', '"\\ud83d\\ude00"', '"\\ud800\\ud800"', '"\\\\ud800"'):
+            status, _, data = s.call("POST", "/v1/completions", '{"max_tokens": 1, "prompt": %s}' % text)
+            check(status == 200, text, data)
+        t = s.call("POST", "/tokenize", '{"content": "\\ud83d\\ude00 \\ud800 \\\\ud800"}')[2]
+        back = s.post("/detokenize", {"tokens": json.loads(t)["tokens"]})["content"]
+        check(back == "\U0001F600 \ufffd \\ud800", ascii(back))
+
+
+def prompts_past_the_window():
+    """Counted, and refused with both numbers, however long; what fits to the last token is taken."""
+    with Server(ctx=512) as s:
+        for n in (513, 3000000):
+            e = s.complete([5] * n, want=400)["error"]
+            check(str(n) in e["message"] and "512" in e["message"], e)
+        e = s.complete("a b " * 2000000, want=400)["error"]
+        check("512" in e["message"] and any(int(w) > 1000000 for w in e["message"].split() if w.isdigit()), e)
+        c = s.complete([5] * 512, max_tokens=5, ignore_eos=True)
+        check(c["usage"]["completion_tokens"] == 1 and c["choices"][0]["finish_reason"] == "length", c)
+        c = s.complete([5] * 500, max_tokens=50, ignore_eos=True)
+        check(c["usage"]["total_tokens"] == 513 and c["choices"][0]["finish_reason"] == "length", c)
+
+
+def large_bodies():
+    """Up to 64 MiB; beyond that 413, whether the length is told or not."""
+    mib = 1 << 20
+    with Server() as s:
+        pad = lambda n: b'{"prompt":"Alice","max_tokens":1,"pad":"' + b"x" * (n - 42) + b'"}'
+        check(s.call("POST", "/v1/completions", pad(64 * mib))[0] == 200, "64 MiB are taken")
+        status, _, data = s.call("POST", "/v1/completions", pad(64 * mib + 4096))
+        check(status == 413 and b"67108864" in data, status, data)
+
+        def pieces():
+            for _ in range(66):
+                yield b" " * mib
+        c = s.connect()
+        c.request("POST", "/v1/completions", pieces(), {"Transfer-Encoding": "chunked"}, encode_chunked=True)
+        check(c.getresponse().status == 413, "no length told")
+        c = s.connect()
+        c.putrequest("POST", "/v1/completions")
+        c.putheader("Content-Length", str(10 ** 15))
+        c.endheaders()
+        check(c.getresponse().status == 413, "an absurd length is refused before it comes")
+        check(s.text(max_tokens=3) == " of sitting by")
+
+
+def methods_and_paths():
+    with Server() as s:
+        for method, path, allow in (("GET", "/v1/completions", "POST"), ("DELETE", "/v1/completions", "POST"), ("POST", "/v1/models", "GET"),
+                                    ("PUT", "/health", "GET"), ("POST", "/", "GET"), ("OPTIONS", "/status", "GET")):
+            status, headers, data = s.call(method, path, b"{}" if method == "PUT" else None)
+            check(status == 405 and headers["Allow"] == allow and json.loads(data)["error"]["message"], method, path, status, headers)
+        for path in ("/v1/nothing", "/v1/completions/x", "//", "/v1/models/", "/../etc/passwd", "/" + "a" * 5000):
+            status, headers, data = s.call("GET", path)
+            check(status in (404, 405) and json.loads(data)["error"]["message"], path, status)
+        status, headers, data = s.call("HEAD", "/health")
+        check(status == 200 and data == b"")
+        check(s.call("GET", "/health?x=1")[0] == 200, "a query is no part of the path")
+
+
+def keys():
+    with Server("--api-key", "sesame") as s:
+        body = dict(prompt=ALICE, max_tokens=1)
+        for headers in ({}, {"Authorization": "Bearer sesamE"}, {"Authorization": "sesame"}, {"x-api-key": ""}, {"x-api-key": "sesames"},
+                        {"x-api-key": "sesam"}):
+            status, _, data = s.call("POST", "/v1/completions", body, headers)
+            check(status == 401 and json.loads(data)["error"]["type"] == "authentication_error", headers, status)
+        for headers in ({"Authorization": "Bearer sesame"}, {"x-api-key": "sesame"}):
+            check(s.call("POST", "/v1/completions", body, headers)[0] == 200, headers)
+        check(s.call("GET", "/status")[0] == s.call("GET", "/metrics")[0] == s.call("GET", "/v1/models")[0] == s.call("GET", "/no")[0] == 401)
+        check(s.call("GET", "/health")[0] == s.call("GET", "/")[0] == 200)
+    for args, words in ((["--host", "0.0.0.0"], "needs --api-key"), (["--host", "::"], "needs --api-key"), (["--api-key", ""], "--api-key"),
+                        (["--snapshot-every", "100"], "multiple of 64"), (["--parallel", "0"], "--parallel"), (["--host", "nowhere.invalid"], "nowhere.invalid")):
+        r = subprocess.run([BIN + "/deltascope-server", "--port", "0", *args], capture_output=True, text=True, timeout=60)
+        check(r.returncode == 2 and words in r.stderr and r.stderr.count("\n") == 1 and not r.stdout, args, r)
+    with Server("--host", "0.0.0.0", "--api-key", "k") as s:
+        check(s.call("GET", "/health")[0] == 200, "other addresses with a key")
+
+
+def origins():
+    good, bad = "https://app.example", "https://evil.example"
+    ask = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}
+    with Server() as s:
+        check(s.call("GET", "/health", headers={"Origin": good})[1]["Access-Control-Allow-Origin"] is None)
+        check(s.call("OPTIONS", "/v1/completions", headers={"Origin": good, **ask})[0] == 403)
+    with Server("--cors-origin", good, "--cors-origin", "http://localhost:3000", "--api-key", "k") as s:
+        status, h, _ = s.call("OPTIONS", "/v1/completions", headers={"Origin": good, **ask})
+        check(status == 204 and h["Access-Control-Allow-Origin"] == good and "POST" in h["Access-Control-Allow-Methods"], status, h)
+        check(s.call("OPTIONS", "/v1/completions", headers={"Origin": bad, **ask})[0] == 403)
+        check(s.call("GET", "/health", headers={"Origin": good})[1]["Access-Control-Allow-Origin"] == good)
+        status, h, _ = s.call("GET", "/health", headers={"Origin": bad})
+        check(status == 200 and h["Access-Control-Allow-Origin"] is None and h["Vary"] == "Origin")
+
+
+def numbers_agree():
+    """/status and /metrics say the same, and both what happened."""
+    with Server() as s:
+        for k in range(3):
+            s.complete(ALICE + " of" * 30 * k, max_tokens=4, ignore_eos=True)
+        s.complete(max_tokens=4)
+        st, text = s.idle(), s.metrics()
+        values = {}
+        for line in text.splitlines():
+            if line.startswith("#"):
+                check(line.split()[1] in ("HELP", "TYPE") and len(line.split()) >= 4, line)
+            else:
+                name, value = line.rsplit(" ", 1)
+                values[name] = float(value)
+        t = st["totals"]
+        for name, want in (("requests_total{end=\"finished\"}", t["finished"]), ("prompt_tokens_total", t["prompt_tokens"]),
+                           ("cached_tokens_total", t["cached_tokens"]), ("prefill_tokens_total", t["prefill_tokens"]),
+                           ("generated_tokens_total", t["generated_tokens"]), ("snapshots", st["store"]["snapshots"]),
+                           ("snapshot_memory_limit_bytes", st["store"]["mem_limit"]), ("first_token_seconds_count", 4)):
+            check(values["deltascope_" + name] == want, name, want)
+        for reason, want in t["lookups"].items():
+            check(values['deltascope_prefix_lookups_total{reason="%s"}' % reason] == want, reason)
+        for stage, ms in t["stages_ms"].items():
+            check(abs(values['deltascope_stage_seconds_total{stage="%s"}' % stage] - ms / 1e3) < 2e-6, stage)
+        check(t["finished"] == 4 and t["generated_tokens"] == 16 and sum(t["lookups"].values()) == 4, t)
+        check(t["cached_tokens"] + t["prefill_tokens"] == t["prompt_tokens"] and t["cached_tokens"] > 0, t)
+        sums = {k: sum(r["stages_ms"][k] for r in st["recent"]) for k in t["stages_ms"]}
+        check(all(abs(sums[k] - t["stages_ms"][k]) < 0.01 for k in sums), sums)
+        whole = sum(v for k, v in t["stages_ms"].items() if k != "qk-norm")
+        check(0 < whole <= t["prefill_s"] * 1e3 * 1.01, "the stages are a part of the prefills", whole, t["prefill_s"])
+        m = st["memory_bytes"]
+        check(m["planned"] >= m["weights"] + m["sessions"] + m["snapshot_limit"] and m["snapshot"] <= m["snapshot_limit"], m)
+        check("snapshot" in s.log() and "reason=" in s.log() and "recompute=" in s.log(), "lookups are logged")
+
+
+CASES = [completions_say_what_run_says, small_routes, usage_and_progress, sampling_fields, probabilities, stop_strings_never_show,
+         characters_stay_whole, wrong_requests, odd_bodies, prompts_past_the_window, large_bodies, methods_and_paths, keys, origins,
+         numbers_agree]
 if __name__ == "__main__":
     sys.exit(run_cases(CASES, sys.argv[1:]))

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 BIN = os.environ.get("DS_BIN", "bin")
@@ -203,6 +204,32 @@ class Stream:
         self.s.close()
 
 
+class Stalls(threading.Thread):
+    """Notices that this machine gave nobody any time for a while: what a case timed then says nothing."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.longest = 0.0
+
+    def run(self):
+        while True:
+            before = time.monotonic()
+            time.sleep(0.1)
+            self.longest = max(self.longest, time.monotonic() - before)
+
+
+def run_case(case, stalls):
+    """The exception that it ended with, or None. Once more, twice at most, when the machine stood still meanwhile."""
+    for left in (2, 1, 0):
+        stalls.longest = 0.0
+        try:
+            return case()
+        except Exception as e:      # whatever goes wrong is this case's failure, not the next one's
+            if stalls.longest < 1.5 or not left:
+                return e
+            print("  the machine stood still for %.1f s; again" % stalls.longest, flush=True)
+
+
 def run_cases(cases, argv):
     """The protocol of tests/run.sh: --list, or names to run; none: all."""
     names = [c.__name__ for c in cases]
@@ -210,18 +237,20 @@ def run_cases(cases, argv):
         print("\n".join(names))
         return 0
     failed = 0
+    stalls = Stalls()
+    stalls.start()
     for c in cases:
         if argv and c.__name__ not in argv:
             continue
         start = time.monotonic()
-        try:
-            c()
+        e = run_case(c, stalls)
+        if e is None:
             print("ok %s  %.1f s" % (c.__name__, time.monotonic() - start), flush=True)
-        except Exception as e:      # whatever goes wrong is this case's failure, not the next one's
-            failed += 1
-            where = e.__traceback__
-            while where.tb_next and where.tb_next.tb_frame.f_code.co_filename.endswith(("_cases.py",)):
-                where = where.tb_next
-            print("  line %d: %s: %s" % (where.tb_lineno, type(e).__name__, e))
-            print("FAIL %s" % c.__name__, flush=True)
+            continue
+        failed += 1
+        where = e.__traceback__
+        while where.tb_next and where.tb_next.tb_frame.f_code.co_filename.endswith("_cases.py"):
+            where = where.tb_next
+        print("  line %d: %s: %s" % (where.tb_lineno, type(e).__name__, e))
+        print("FAIL %s" % c.__name__, flush=True)
     return failed != 0

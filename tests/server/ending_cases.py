@@ -1,0 +1,151 @@
+"""How a server ends and starts again: signals, session files, many requests, failing disks."""
+import json
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+
+from serving import ALICE, BUILD, SANITIZED, Failed, Server, check, run_cases
+
+TMP = os.environ["TMP"]
+LONG = ALICE + " of sitting by her sister on the bank, and of having nothing to do:" * 40
+MARGIN = 20 if SANITIZED else 5
+
+
+def cached(s, prompt):
+    return s.complete(prompt, max_tokens=1)["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+def fresh(name):
+    path = os.path.join(TMP, name)
+    shutil.rmtree(path, ignore_errors=True)
+    return path
+
+
+def signals_end_it_in_time():
+    """With answers under way, a prefill, a queue and idle sockets; each client gets an end that is no answer."""
+    for sig in (signal.SIGTERM, signal.SIGINT):
+        s = Server("--parallel", 2, ctx=8192)
+        idle = s.connect()
+        idle.request("GET", "/health")
+        idle.getresponse().read()
+        streams = [s.stream(max_tokens=5000, ignore_eos=True) for _ in range(4)]
+        c = s.connect()
+        c.request("POST", "/v1/completions", json.dumps(dict(prompt=ALICE, max_tokens=5000, ignore_eos=True)))
+        s.wait_for(lambda st: st["load"]["running"] == 2 and st["load"]["waiting"] == 3)
+        took = s.stop(sig=sig)
+        check(took < MARGIN, "ended after", took)
+        for x in streams:
+            try:
+                x.rest()
+            except ConnectionError:
+                pass
+            check(not x.whole and b"[DONE]" not in x.raw, x.raw[-200:])
+            check(b"shutting down" in x.raw, x.raw[-300:])
+        try:
+            body = c.getresponse().read()
+            raise Failed("half an answer looks whole: %r" % body)
+        except (ConnectionError, OSError, Exception) as e:
+            check(not isinstance(e, Failed), e)
+
+
+def an_end_with_a_sequence_that_finishes():
+    s = Server()
+    x = s.stream(max_tokens=60, ignore_eos=True)
+    x.read_until(b'"text"')
+    s.stop()
+    check(x.rest().whole and b"[DONE]" in x.raw, "a short answer is finished first", x.raw[-200:])
+
+
+def sessions_survive_a_restart():
+    folder = fresh("kept")
+    s = Server("--session-dir", folder)
+    want = s.text(LONG, max_tokens=24)
+    n = s.complete(LONG, max_tokens=1)["usage"]["prompt_tokens"]
+    check(os.stat(folder).st_mode & 0o777 == 0o700)
+    took = s.stop()
+    check(took < MARGIN, took)
+    with Server("--session-dir", folder) as s:
+        answer = s.complete(LONG, max_tokens=24)
+        check(answer["choices"][0]["text"] == want)
+        check(answer["usage"]["prompt_tokens_details"]["cached_tokens"] >= n - 1, answer["usage"], n)
+        check(s.status()["totals"]["lookups"]["disk"] == 1)
+        check(cached(s, LONG + " again") >= n - 512, "the next turn")
+
+
+def idle_sessions_are_written():
+    folder = fresh("idle")
+    with Server("--session-dir", folder) as s:
+        s.text(LONG, max_tokens=4)
+        s.wait_for(lambda st: st["store"]["unsaved"] == 0 and st["store"]["files"] > 0, 5 if not SANITIZED else 20)
+        s.process.kill()
+        s.process.wait()
+        s.process.returncode = 0
+    with Server("--session-dir", folder) as s:
+        check(cached(s, LONG) > 500, "after SIGKILL")
+
+
+def a_folder_that_cannot_be_used():
+    """Two servers on one folder, a file in its place: a warning, and on without."""
+    folder = fresh("shared")
+    with Server("--session-dir", folder) as one, Server("--session-dir", folder) as two:
+        check("sessions: " in two.log(), two.log())
+        check(one.text(max_tokens=3) == two.text(max_tokens=3))
+        check(two.status()["store"]["disk_limit"] == 0)
+    path = os.path.join(TMP, "file")
+    with open(path, "w") as f:
+        f.write("x")
+    with Server("--session-dir", path) as s:
+        check("sessions: " in s.log() and s.text(max_tokens=3) == " of sitting by")
+
+
+def a_stream_of_requests():
+    """64 connections at once, short requests one after another: each answered, memory within the plan."""
+    total = int(os.environ.get("DS_SERVER_REQUESTS", "320" if "tsan" in BUILD else "1600"))
+    failures = []
+    with Server("--quiet", "--snapshot-mem", "32M") as s:
+        want = {k: s.text(ALICE[:10 + k], max_tokens=2) for k in range(8)}
+
+        def client(number):
+            c = s.connect()
+            for i in range(total // 64):
+                k = (number + i) % 8
+                c.request("POST", "/v1/completions", json.dumps(dict(prompt=ALICE[:10 + k], max_tokens=2)))
+                r = c.getresponse()
+                data = r.read()
+                if r.status != 200 or json.loads(data)["choices"][0]["text"] != want[k]:
+                    failures.append((r.status, data))
+            c.close()
+
+        threads = [threading.Thread(target=client, args=(k,)) for k in range(64)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        check(not failures, len(failures), failures[:2])
+        st = s.idle()
+        check(st["totals"]["finished"] == total // 64 * 64 + 8, st["totals"])
+        check(st["store"]["mem_used"] <= 32 << 20, st["store"])
+
+
+def memory_stays_within_the_plan():
+    """Forty turns of a growing conversation and side requests."""
+    if SANITIZED:
+        return
+    with Server("--quiet", "--snapshot-mem", "24M", "--parallel", 2, ctx=8192) as s:
+        prompt = ALICE
+        for turn in range(40):
+            prompt += s.text(prompt, max_tokens=20, ignore_eos=True) + " And then, said turn %d, the Rabbit ran on." % turn * 8
+            s.complete("Write a title: turn %d" % turn, max_tokens=4)
+        m = s.idle()["memory_bytes"]
+        check(m["snapshot"] <= 24 << 20)
+        base = 24 << 20                      # the program itself, its libraries and threads
+        check(m["peak_rss"] <= (m["planned"] + base) * 1.05, m)
+
+
+CASES = [signals_end_it_in_time, an_end_with_a_sequence_that_finishes, sessions_survive_a_restart, idle_sessions_are_written,
+         a_folder_that_cannot_be_used, a_stream_of_requests, memory_stays_within_the_plan]
+if __name__ == "__main__":
+    sys.exit(run_cases(CASES, sys.argv[1:]))
