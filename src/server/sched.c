@@ -69,11 +69,14 @@ static struct ds_exchange *take_waiting(struct ds_sched *k, int i)
     return x;
 }
 
+/* One that is counted as over may still have its session stored. */
+static bool runs(const struct slot *t) { return t->x && t->x->phase != DS_PHASE_OVER; }
+
 void ds_sched_each(struct ds_sched *k, void (*fn)(void *ctx, const struct ds_exchange *x, int place), void *ctx)
 {
     pthread_mutex_lock(&k->lock);
     for (int i = 0; i < k->n_slots; i++)
-        if (k->slots[i].x) fn(ctx, k->slots[i].x, 0);
+        if (runs(&k->slots[i])) fn(ctx, k->slots[i].x, 0);
     for (int i = 0; i < k->n_waiting; i++) fn(ctx, k->waiting[(k->head + i) % k->server->o.queue], i + 1);
     pthread_mutex_unlock(&k->lock);
 }
@@ -83,7 +86,7 @@ void ds_sched_load(struct ds_sched *k, int *running, int *waiting)
     pthread_mutex_lock(&k->lock);
     *waiting = k->n_waiting;
     *running = 0;
-    for (int i = 0; i < k->n_slots; i++) *running += k->slots[i].x != NULL;
+    for (int i = 0; i < k->n_slots; i++) *running += runs(&k->slots[i]);
     pthread_mutex_unlock(&k->lock);
 }
 
@@ -93,12 +96,6 @@ const ds_store *ds_sched_store(const struct ds_sched *k) { return k->store; }
 
 static double ms_since(uint64_t ns) { return (double)(ds_now_ns() - ns) * 1e-6; }
 
-static void let_go(struct ds_exchange *x)
-{
-    x->phase = DS_PHASE_OVER;
-    ds_exchange_drop(x);
-}
-
 /* One that never left the queue. */
 static void drop_waiting(struct ds_sched *k, struct ds_exchange *x, const char *end)
 {
@@ -106,7 +103,7 @@ static void drop_waiting(struct ds_sched *k, struct ds_exchange *x, const char *
     snprintf(r.label, sizeof r.label, "%s", x->q->label);
     snprintf(r.end, sizeof r.end, "%s", end);
     ds_tally_add(&k->server->tally, &r);
-    let_go(x);
+    ds_exchange_drop(x);
 }
 
 /* Before the client sees the end, so that whoever asks then finds it counted. */
@@ -118,6 +115,7 @@ static void count(struct ds_sched *k, struct slot *t, const char *end)
     if (t->decoding) r->decode_ms = ms_since(t->decode_ns);
     snprintf(r->end, sizeof r->end, "%s", end);
     ds_tally_add(&k->server->tally, r);
+    t->x->phase = DS_PHASE_OVER;
     ds_server_log(k->server, "request=%llu api=%s end=%s prompt=%lld cached=%lld generated=%lld queue_ms=%.1f prefill_ms=%.1f decode_ms=%.1f",
                   (unsigned long long)r->number, r->label, end, (long long)r->prompt, (long long)r->cached, (long long)r->completion,
                   r->queue_ms, r->prefill_ms, r->decode_ms);
@@ -134,7 +132,7 @@ static void free_slot(struct ds_sched *k, struct slot *t, bool good)
     pthread_mutex_lock(&k->lock);
     t->x = NULL;
     pthread_mutex_unlock(&k->lock);
-    let_go(x);
+    ds_exchange_drop(x);
 }
 
 static void cancel_slot(struct ds_sched *k, struct slot *t)

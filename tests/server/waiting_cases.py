@@ -56,7 +56,7 @@ def silence_is_broken():
 def leaving_frees_the_engine():
     """At any point of a prefill, streamed or not; the retry goes on where it stopped."""
     with Server(*SLOW, "--parallel", 1, ctx=8192) as s:
-        n = max(640, min(int(speed(s) * 3), 6000))
+        n = max(640, min(int(speed(s) * 1.5), 4000))
         for k, share in enumerate((0.0, 0.25, 0.5, 0.75, 1.0)):
             for stream in (True, False):
                 prompt = slow_prompt(n, 10 + 2 * k + stream)
