@@ -42,12 +42,14 @@ struct ds_options {
     const char *isa;                /* NULL or "auto", or a level (forbids anything above it) */
     const char *kv;                 /* "f16" (NULL) or "f32" */
     int threads;                    /* 0: as many as are usable here */
-    int ubatch;                     /* tokens per prefill chunk; 0: 512 */
+    int ubatch;                     /* tokens per prefill chunk; 0: 512, on a GPU up to 4096 where that fits */
     int64_t ctx;                    /* 0: the model's, or what memory allows */
     int sessions;                   /* that memory must hold at once; 0: 1 */
     uint64_t reserve;               /* bytes of it that are somebody else's: stored prefixes */
     int max_cuts;                   /* states that a prefill may keep per chunk (ds_session_set_cuts); 0: none */
     const char *gdn;                /* NULL or "auto", "seq", "chunk": form of the recurrence in prefill */
+    const char *gemm;               /* operands of weight products on a GPU: NULL or "bf16", "fp8", "fp8:" and a list (docs/cuda.md) */
+    const char *weights;            /* copies for them: NULL or "auto", "blocks" (none), "bf16" (all) */
     /* Loading progress, done and total in bytes; non-zero stops with DS_ECANCEL. May be NULL. */
     int (*progress)(void *ctx, uint64_t done, uint64_t total);
     void *progress_ctx;

@@ -67,16 +67,19 @@ struct ds_sizes {
     int hidden, n_expert, n_expert_used;
     struct ds_gdn_shape gdn;       /* n_vh 0: no such layer */
     struct ds_attn_shape attn;     /* n_head 0: no such layer */
+    uint64_t buffers;              /* bytes that the caller's buffers take beside: activations, one timeline */
 };
 
 struct ds_ops {
     /* --- life --- */
     void (*free)(struct ds_backend *be);
     void (*peaks)(struct ds_backend *be, struct ds_peaks *p);   /* measures (0.3 s); keeps the larger of *p and that */
-    uint64_t (*mem_available)(struct ds_backend *be);                                                     /* bytes that buffers may still take */
+    /* Bytes that buffers may still take, beside what reserve(sz) will. sz NULL: before anything is known of it. */
+    uint64_t (*mem_available)(struct ds_backend *be, const struct ds_sizes *sz);
 
     /* Takes all memory that steps of these sizes need beyond buffers and weights (thread scratch, library
-     * workspaces). Called once, after the weights and before the first step. */
+     * workspaces, forms of the weights for products). Called after the weights and before the first step; a backend
+     * that says `prepares` also after later weights. */
     ds_status (*reserve)(struct ds_backend *be, const struct ds_sizes *sz, struct ds_err *e);
     uint64_t (*own_bytes)(struct ds_backend *be);                                                         /* what reserve took */
 
@@ -195,6 +198,10 @@ struct ds_backend {
     const char *gdn_form;          /* "seq" or "chunk": how prefill runs the recurrence */
     bool grouped;                  /* matmul takes whole groups */
     bool plans;                    /* weight_new takes matrices without data, for engines that only plan */
+    bool plan_only;                /* set by such an engine before the weights: memory is counted and not taken, no step will run */
+    bool prepares;                 /* reserve makes forms of the weights */
+    bool owns_weights;             /* weight_extra_bytes counts all that a weight takes; nothing stays in the map */
+    int ubatch;                    /* tokens of a chunk that suit it; 0: no wish */
     double cosine_limit;           /* least cosine of logits against the template for float weights */
     double cache_limit;            /* largest |difference| of caches relative to their norm */
     struct ds_step step;           /* of the step in progress; set by begin */
@@ -205,6 +212,7 @@ struct ds_backend_options {
     unsigned isa;                  /* feature mask */
     const char *kv;                /* "f16" or "f32" */
     const char *gdn;               /* "auto", "seq", "chunk" */
+    const char *gemm, *weights;    /* as in ds_options; NULL: the backend's own choice. Refused by backends without them */
 };
 
 /* registry.c: one row per backend compiled in. placement "gemm" wraps the device in a split over the CPU. */

@@ -17,14 +17,15 @@ static const struct row {
     const char *name;
     struct ds_backend *(*open)(const struct ds_backend_options *o, struct ds_err *e);
     bool by_name;                  /* never chosen by auto: the software device of the tests */
+    bool forms;                    /* knows the options gemm and weights */
 } rows[] = {
 #ifdef DS_HAVE_CUDA
-    { "cuda", ds_cuda_open, false },
+    { "cuda", ds_cuda_open, false, true },
 #endif
 #ifdef DS_HAVE_METAL
-    { "metal", ds_metal_open, DS_METAL_SOFTWARE },
+    { "metal", ds_metal_open, DS_METAL_SOFTWARE, false },
 #endif
-    { "cpu", ds_cpu_open, false },
+    { "cpu", ds_cpu_open, false, false },
 };
 
 void ds_backend_names(char *dst, size_t n)
@@ -37,6 +38,10 @@ void ds_backend_names(char *dst, size_t n)
 
 static struct ds_backend *open_placed(const struct row *r, const char *placement, const struct ds_backend_options *o, struct ds_err *e)
 {
+    if (!r->forms && (o->gemm || o->weights)) {
+        ds_fail(e, DS_EARG, "--gemm and --weights are for a GPU, but the backend is '%s'", r->name);
+        return NULL;
+    }
     struct ds_backend *dev = r->open(o, e);
     if (!dev || !placement || !strcmp(placement, "full")) return dev;
     struct ds_backend *host = ds_cpu_open(o, e);

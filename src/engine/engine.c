@@ -106,10 +106,10 @@ static ds_status open_backend(struct ds_engine *g, const struct ds_options *o, b
     if (st) return st;
     const int usable = ds_cpu_count();
     g->threads = o->threads <= 0 || o->threads > usable ? usable : o->threads;
-    g->ubatch = o->ubatch > 0 ? o->ubatch : DS_DEFAULT_UBATCH;
+    g->ubatch = o->ubatch;
     g->kv_f16 = !strcmp(kv, "f16");
     g->max_cuts = o->max_cuts < 0 ? 0 : o->max_cuts > DS_MAX_CUTS ? DS_MAX_CUTS : o->max_cuts;
-    const struct ds_backend_options bo = { .threads = g->threads, .isa = g->isa, .kv = kv, .gdn = gdn };
+    const struct ds_backend_options bo = { .threads = g->threads, .isa = g->isa, .kv = kv, .gdn = gdn, .gemm = o->gemm, .weights = o->weights };
     g->be = ds_backend_open(o->backend, o->placement, &bo, e);
     if (g->be && tandem) {
         const struct ds_backend_options plain = { .threads = g->threads, .isa = 0, .kv = kv, .gdn = "seq" };
@@ -120,10 +120,11 @@ static ds_status open_backend(struct ds_engine *g, const struct ds_options *o, b
     return g->be ? DS_OK : e->code;
 }
 
-/* Bytes that weights without data would take. */
+/* Bytes that weights without data would take of what mem_available tells. */
 static uint64_t unmade_bytes(const struct ds_engine *g)
 {
     uint64_t n = 0;
+    if (!g->plan_only || g->be->owns_weights) return 0;
     for (size_t i = 0; i < ds_gguf_n_tensors(g->gguf); i++) {
         const struct ds_tensor *t = ds_gguf_tensor(g->gguf, i);
         if (!t->data) n += t->bytes;
@@ -131,15 +132,52 @@ static uint64_t unmade_bytes(const struct ds_engine *g)
     return n;
 }
 
+static uint64_t sessions_of(const struct ds_options *o) { return o->sessions > 1 ? (uint64_t)o->sessions : 1; }
+
+/* What is taken beside the weights and the KV rows. */
+static uint64_t fixed_bytes(const struct ds_engine *g, const struct ds_options *o)
+{
+    return ds_scratch_bytes(&g->model, g->ubatch, g->max_cuts) + sessions_of(o) * ds_state_gdn_bytes(&g->model) + (64u << 20) + o->reserve +
+           unmade_bytes(g);
+}
+
+static struct ds_sizes sizes_for(const struct ds_engine *g, const struct ds_options *o, int64_t ctx)
+{
+    struct ds_sizes sz = ds_model_sizes(&g->model, g->ubatch, ctx);
+    sz.buffers = fixed_bytes(g, o) + sessions_of(o) * ds_state_kv_bytes(&g->model, ctx);
+    return sz;
+}
+
+/* A window that memory is kept for when none was asked: before forms of the weights that only make products faster. */
+#define LEAST_WINDOW 32768
+
+static int64_t window_to_keep(const struct ds_engine *g, const struct ds_options *o)
+{
+    const int64_t model = g->model.hp.ctx;
+    return o->ctx > 0 ? o->ctx : model < LEAST_WINDOW ? model : LEAST_WINDOW;
+}
+
+/* Unasked: what suits the backend, while it fits and a window is not much shorter. Kept states cost memory for every piece of a
+ * chunk, so that with them the default stays short. */
+static void choose_ubatch(struct ds_engine *g, const struct ds_options *o)
+{
+    if (g->ubatch > 0) return;
+    g->ubatch = g->be->ubatch > DS_DEFAULT_UBATCH && !g->max_cuts ? g->be->ubatch : DS_DEFAULT_UBATCH;
+    for (; g->ubatch > DS_DEFAULT_UBATCH; g->ubatch /= 2) {
+        const struct ds_sizes sz = sizes_for(g, o, window_to_keep(g, o));
+        if (g->ubatch < 2 * window_to_keep(g, o) && sz.buffers <= g->be->ops->mem_available(g->be, &sz)) break;
+    }
+}
+
 /* The window: as asked, at most the model's; unasked, what memory allows of it (a plan alone: all of it where not even a token fits). */
 static ds_status choose_ctx(struct ds_engine *g, const struct ds_options *o, struct ds_err *e)
 {
     const struct ds_model *m = &g->model;
     const int64_t asked = o->ctx;
-    const uint64_t sessions = o->sessions > 1 ? (uint64_t)o->sessions : 1;
-    const uint64_t per_256 = sessions * ds_state_kv_bytes(m, 256), room = g->be->ops->mem_available(g->be);
-    const uint64_t fixed = ds_scratch_bytes(m, g->ubatch, g->max_cuts) + sessions * ds_state_gdn_bytes(m) + (64u << 20) + o->reserve +
-                           (g->plan_only ? unmade_bytes(g) : 0);
+    choose_ubatch(g, o);
+    const struct ds_sizes sz = sizes_for(g, o, window_to_keep(g, o));
+    const uint64_t sessions = sessions_of(o), fixed = fixed_bytes(g, o), room = g->be->ops->mem_available(g->be, &sz);
+    const uint64_t per_256 = sessions * ds_state_kv_bytes(m, 256);
     const uint64_t left = room > fixed ? room - fixed : 0;
     int64_t fits = per_256 ? (int64_t)(left / per_256) * 256 : m->hp.ctx;
     if (asked > m->hp.ctx)
@@ -159,12 +197,13 @@ static ds_status choose_ctx(struct ds_engine *g, const struct ds_options *o, str
 static ds_status open_steps(struct ds_engine *g, const struct ds_options *o, bool tandem, struct ds_err *e)
 {
     ds_status st;
-    if ((st = open_backend(g, o, tandem, e)) || (st = load(g, o, e)) ||
-        (st = ds_model_bind(&g->model, g->gguf, g->be, o->progress, o->progress_ctx, e)) || (st = ds_tokenizer_new(&g->tok, g->gguf, e)))
+    if ((st = open_backend(g, o, tandem, e)) || (st = load(g, o, e))) return st;
+    g->be->plan_only = g->plan_only;
+    if ((st = ds_model_bind(&g->model, g->gguf, g->be, o->progress, o->progress_ctx, e)) || (st = ds_tokenizer_new(&g->tok, g->gguf, e)))
         return st;
     fill_info(g);
     if ((st = choose_ctx(g, o, e))) return st;
-    const struct ds_sizes sz = ds_model_sizes(&g->model, g->ubatch, g->info.ctx);
+    const struct ds_sizes sz = sizes_for(g, o, g->info.ctx);
     if ((st = g->be->ops->reserve(g->be, &sz, e))) return st;
     return ds_scratch_new(&g->scratch, &g->model, g->ubatch, g->max_cuts, e);
 }
@@ -225,6 +264,10 @@ void ds_engine_plan(const ds_engine *g, struct ds_plan *p)
     const struct ds_model *m = &g->model;
     *p = (struct ds_plan){ .weights = g->info.file_bytes, .available = g->room };
     for (int i = 0; i < m->n_owned; i++) p->weights_extra += g->be->ops->weight_extra_bytes(g->be, m->owned[i]);
+    if (g->be->owns_weights) {
+        p->weights = p->weights_extra < p->weights ? p->weights_extra : p->weights;
+        p->weights_extra -= p->weights;
+    }
     p->kv = ds_state_kv_bytes(m, g->info.ctx);
     p->state = ds_state_gdn_bytes(m);
     p->snapshots = ds_state_kept_bytes(m) + (uint64_t)m->hp.n_vocab * sizeof(float);

@@ -33,7 +33,7 @@ static struct ds_buf *bench_buf(struct ds_backend *be, struct ds_rng *r, enum ds
     return b;
 }
 
-static struct ds_weight *bench_weight(struct ds_backend *be, struct ds_tensor *t, struct ds_rng *r, const struct ds_type *type,
+static struct ds_weight *bench_weight(struct ds_backend *be, struct ds_tensor *t, const char *name, struct ds_rng *r, const struct ds_type *type,
                                       int in, int out, unsigned use)
 {
     enum { BLOCK = 1 << 20 };
@@ -45,13 +45,13 @@ static struct ds_weight *bench_weight(struct ds_backend *be, struct ds_tensor *t
     for (size_t at = fb; at < bytes; at += fb) memcpy(data + at, data, bytes - at < fb ? bytes - at : fb);
     if (use & DS_USE_VECTOR)               /* decay rates among them: negative, or the state grows without end */
         for (size_t i = 0; i < n; i++) ((float *)(void *)data)[i] = -fabsf(((float *)(void *)data)[i]);
-    *t = (struct ds_tensor){ .name = "bench",
-                             .n_dims = 2,
+    *t = (struct ds_tensor){ .n_dims = 2,
                              .ne = { (uint64_t)in, (uint64_t)out, 1, 1 },
                              .type = type,
                              .gguf_id = type->gguf_id,
                              .data = data,
                              .bytes = bytes };
+    snprintf(t->name, sizeof t->name, "%s", name);
     struct ds_weight *w = need(be->ops->weight_new(be, t, use, &e), e.msg);
     return w;
 }
@@ -81,11 +81,14 @@ static double time_op(struct ds_backend *be, void (*fn)(struct ds_backend *be, v
 
 /* --- weight products: each of a layer's products once, times its number of layers --- */
 
-struct bench_product { int n_w, in, outs[4], layers; bool add; const char *name; };
+struct bench_product { int n_w, in, outs[4], layers; bool add; const char *name, *tensors[4]; };
 static const struct bench_product BENCH_PRODUCTS[] = {
-    { 4, HIDDEN, { 10240, 6144, 48, 48 }, 48, false, "qkv z b a" }, { 1, 6144, { HIDDEN }, 64, true, "ssm_out, attn_output" },
-    { 3, HIDDEN, { 12288, 1024, 1024 }, 16, false, "q k v" },       { 2, HIDDEN, { N_FF, N_FF }, 64, false, "gate up" },
-    { 1, N_FF, { HIDDEN }, 64, true, "down" },
+    { 4, HIDDEN, { 10240, 6144, 48, 48 }, 48, false, "qkv z b a", { "blk.0.attn_qkv.weight", "blk.0.attn_gate.weight",
+                                                                    "blk.0.ssm_beta.weight", "blk.0.ssm_alpha.weight" } },
+    { 1, 6144, { HIDDEN }, 64, true, "ssm_out, attn_output", { "blk.0.ssm_out.weight" } },
+    { 3, HIDDEN, { 12288, 1024, 1024 }, 16, false, "q k v", { "blk.1.attn_q.weight", "blk.1.attn_k.weight", "blk.1.attn_v.weight" } },
+    { 2, HIDDEN, { N_FF, N_FF }, 64, false, "gate up", { "blk.0.ffn_gate.weight", "blk.0.ffn_up.weight" } },
+    { 1, N_FF, { HIDDEN }, 64, true, "down", { "blk.0.ffn_down.weight" } },
 };
 enum { N_PRODUCTS = sizeof BENCH_PRODUCTS / sizeof *BENCH_PRODUCTS };
 struct product_ctx { int n_w, n; bool add; struct ds_buf *x, *y[4]; const struct ds_weight *w[4]; };
@@ -109,13 +112,16 @@ static void run_all_products(struct ds_backend *be, void *ctx)
     }
 }
 
-static void bench_products(struct ds_backend *be, struct ds_rng *r, const struct ds_type *type, const int *sizes, int n_sizes)
+static void bench_products(struct ds_backend *be, const struct ds_sizes *sz, struct ds_rng *r, const struct ds_type *type, const int *sizes,
+                           int n_sizes)
 {
+    struct ds_err e = { 0 };
     struct ds_weight *w[N_PRODUCTS][4] = { { 0 } };
     struct ds_tensor t[N_PRODUCTS][4];
     for (int i = 0; i < N_PRODUCTS; i++)
         for (int j = 0; j < BENCH_PRODUCTS[i].n_w; j++)
-            w[i][j] = bench_weight(be, &t[i][j], r, type, BENCH_PRODUCTS[i].in, BENCH_PRODUCTS[i].outs[j], DS_USE_GEMM);
+            w[i][j] = bench_weight(be, &t[i][j], BENCH_PRODUCTS[i].tensors[j], r, type, BENCH_PRODUCTS[i].in, BENCH_PRODUCTS[i].outs[j], DS_USE_GEMM);
+    if (be->prepares && be->ops->reserve(be, sz, &e)) need(NULL, e.msg);
     for (int k = 0; k < n_sizes; k++) {
         const int n = sizes[k];
         struct product_ctx c[N_PRODUCTS];
@@ -240,7 +246,7 @@ static void bench_layer(struct ds_backend *be, struct ds_rng *r, int n)
     enum { N_WANT = sizeof want / sizeof *want, N_VEC = sizeof vec / sizeof *vec };
     for (int i = 0; i < N_WANT; i++) *want[i].b = bench_buf(be, r, want[i].kind, want[i].rows, want[i].dim, 1);
     for (int i = 0; i < N_VEC; i++)
-        *vec[i].w = bench_weight(be, &t[i], r, &ds_types[DS_T_F32], vec[i].in, vec[i].out, DS_USE_VECTOR);
+        *vec[i].w = bench_weight(be, &t[i], "bench", r, &ds_types[DS_T_F32], vec[i].in, vec[i].out, DS_USE_VECTOR);
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
         double least = 0;
         const double ms = time_op(be, ops[i].fn, &c, n, 0, &least);
@@ -257,7 +263,7 @@ static void bench_layer(struct ds_backend *be, struct ds_rng *r, int n)
 }
 
 /* sizes: "1024,8192" times the ops other than products at these lengths; NULL times everything at the usual ones. */
-static int bench_backend(struct ds_backend *be, const char *sizes)
+static int bench_backend(struct ds_backend *be, const struct ds_sizes *sz, const char *sizes)
 {
     static const int products[] = { 256, 512, 1024, 2048, 4096 }, one[] = { 1 };
     const char *at = sizes ? sizes : "256,1024,4096,8192,16384,32768";
@@ -271,9 +277,9 @@ static int bench_backend(struct ds_backend *be, const char *sizes)
         at = *end == ',' ? end + 1 : end;
     }
     if (sizes) return 0;
-    bench_products(be, &r, &ds_types[DS_T_BF16], products, 5);
-    bench_products(be, &r, &ds_types[DS_T_Q8_0], one, 1);
-    bench_products(be, &r, &ds_types[DS_T_Q4_K], one, 1);
+    bench_products(be, sz, &r, &ds_types[DS_T_BF16], products, 5);
+    bench_products(be, sz, &r, &ds_types[DS_T_Q8_0], one, 1);
+    bench_products(be, sz, &r, &ds_types[DS_T_Q4_K], one, 1);
     return 0;
 }
 

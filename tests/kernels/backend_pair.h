@@ -16,6 +16,10 @@
 struct pair {
     struct ds_backend *ref, *dev;
     struct ds_rng rng;
+    struct ds_sizes sizes;
+    bool new_weights;                      /* since the last reserve of dev */
+    const char *name;                      /* of the next weight; NULL: "weight" */
+    bool f8;                               /* dev was opened with 8-bit products */
     int failures;                          /* of the running case */
 };
 struct buf2 { enum ds_buf_kind kind; size_t rows, dim; struct ds_buf *ref, *dev; };
@@ -113,8 +117,7 @@ static void weight_bind(struct pair *p, struct weight2 *w, const struct ds_type 
     struct ds_err e = { 0 };
     const size_t n = (size_t)in * (size_t)out * (size_t)experts;
     w->data = data;
-    w->t = (struct ds_tensor){ .name = "weight",
-                               .n_dims = experts > 1 ? 3
+    w->t = (struct ds_tensor){ .n_dims = experts > 1 ? 3
                                          : out > 1   ? 2
                                                      : 1,
                                .ne = { (uint64_t)in, (uint64_t)out, (uint64_t)experts, 1 },
@@ -122,10 +125,12 @@ static void weight_bind(struct pair *p, struct weight2 *w, const struct ds_type 
                                .gguf_id = type->gguf_id,
                                .data = data,
                                .bytes = ds_type_row_bytes(type, n) };
+    snprintf(w->t.name, sizeof w->t.name, "%s", p->name ? p->name : "weight");
     w->f32 = need(malloc(n * sizeof *w->f32), "no memory");
     type->decode(w->f32, data, n);
     w->ref = need(p->ref->ops->weight_new(p->ref, &w->t, use, &e), e.msg);
     w->dev = need(p->dev->ops->weight_new(p->dev, &w->t, use, &e), e.msg);
+    p->new_weights = true;
 }
 
 static void matrix(struct pair *p, struct weight2 *w, const struct ds_type *type, int in, int out, int experts, unsigned use)
@@ -159,11 +164,28 @@ static void weight_drop(struct pair *p, struct weight2 *w)
     free(w->f32);
 }
 
+/* y [n][out] = x W^T in f64. */
+static float *product_of(const float *w, const float *x, int n, int in, int out)
+{
+    float *y = need(malloc((size_t)n * (size_t)out * sizeof *y), "no memory");
+    for (int t = 0; t < n; t++)
+        for (int r = 0; r < out; r++) {
+            double s = 0;
+            for (int i = 0; i < in; i++)
+                s += (double)w[(size_t)r * (size_t)in + (size_t)i] * x[(size_t)t * (size_t)in + (size_t)i];
+            y[(size_t)t * (size_t)out + (size_t)r] = (float)s;
+        }
+    return y;
+}
+
 /* --- steps and comparison --- */
 
 static void begin(struct pair *p, int n, int64_t pos, const int32_t *ids)
 {
     const struct ds_step s = { .n = n, .pos = pos, .ids = ids };
+    struct ds_err e = { 0 };
+    if (p->new_weights && p->dev->prepares && p->dev->ops->reserve(p->dev, &p->sizes, &e)) need(NULL, e.msg);
+    p->new_weights = false;
     p->ref->ops->begin(p->ref, &s);
     p->dev->ops->begin(p->dev, &s);
 }

@@ -1,6 +1,6 @@
 /* Every op of a backend against the CPU reference, on random and extreme inputs.
  *
- *   check_backend [--backend NAME] [--bench [--sizes N,N]] [--list] [CASE...]
+ *   check_backend [--backend NAME] [--gemm FORM] [--bench [--sizes N,N]] [--list] [CASE...]
  *
  * NAME is a backend of this build, or "split": two CPU backends as one (the default, so that the driver itself is
  * tested on every host). Limits are normalised mean square errors. A 16-bit result carries 2e-6 by its rounding
@@ -8,6 +8,7 @@
 #include "backend_pair.h"
 
 #include "backend_bench.h"
+#include "backend_f8.h"
 
 static const double ROUNDED = 1e-5;                    /* 16-bit results */
 
@@ -116,19 +117,6 @@ static void case_copy_cols(struct pair *p)
 
 /* --- products: against sums in f64 over the decoded weights --- */
 
-static float *product_of(const float *w, const float *x, int n, int in, int out)
-{
-    float *y = need(malloc((size_t)n * (size_t)out * sizeof *y), "no memory");
-    for (int t = 0; t < n; t++)
-        for (int r = 0; r < out; r++) {
-            double s = 0;
-            for (int i = 0; i < in; i++)
-                s += (double)w[(size_t)r * (size_t)in + (size_t)i] * x[(size_t)t * (size_t)in + (size_t)i];
-            y[(size_t)t * (size_t)out + (size_t)r] = (float)s;
-        }
-    return y;
-}
-
 /* A weight that a backend keeps in 16 bits differs from the file's by 2^-9 each; activations that a CPU quantises
  * differ by 2^-8 of their block's largest. */
 static double product_limit(const struct pair *p, const struct ds_type *t)
@@ -189,6 +177,7 @@ static void case_matmul_shapes(struct pair *p)
 static void case_matmul_groups(struct pair *p)
 {
     static const int outs[4] = { 96, 64, 8, 16 };
+    static const char *const names[4] = { "blk.0.attn_qkv.weight", "blk.0.attn_gate.weight", "blk.0.ssm_beta.weight", "blk.0.ssm_alpha.weight" };
     const int in = 256, n = 70;
     struct weight2 w[4];
     struct buf2 y[4], x = buf_random(p, DS_BUF_ACT, (size_t)n, (size_t)in, 1);
@@ -196,10 +185,12 @@ static void case_matmul_groups(struct pair *p)
     struct ds_buf *yd[4];
     const struct ds_weight *wd[4];
     for (int i = 0; i < 4; i++) {
+        p->name = names[i];
         matrix(p, &w[i], &ds_types[i % 2 ? DS_T_Q8_0 : DS_T_BF16], in, outs[i], 1, DS_USE_GEMM);
         want[i] = product_of(w[i].f32, xv, n, in, outs[i]);
         y[i] = buf_poisoned(p, DS_BUF_PROJ, (size_t)n, (size_t)outs[i]);
     }
+    p->name = NULL;
     for (int round = 0; round < 3; round++) {
         const int rows = round == 1 ? 1 : n - round;       /* one token between two long steps */
         for (int i = 0; i < 4; i++) {
@@ -533,6 +524,7 @@ static const struct { const char *name; void (*fn)(struct pair *);
     { "backend.gdn_hard", case_gdn_hard },
     { "backend.attn", case_attn },
     { "backend.stamps", case_stamps },
+    { "backend.f8", case_f8 },
 };
 enum { N_CASES = sizeof cases / sizeof *cases };
 
@@ -540,7 +532,7 @@ static bool is_wanted(const char *name, int argc, char **argv)
 {
     bool any = false, found = false;
     for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--backend") || !strcmp(argv[i], "--sizes")) i++;
+        if (!strcmp(argv[i], "--backend") || !strcmp(argv[i], "--sizes") || !strcmp(argv[i], "--gemm")) i++;
         else if (argv[i][0] != '-') any = true, found |= !strcmp(argv[i], name);
     }
     return found || !any;
@@ -563,7 +555,7 @@ static int run_cases(struct pair *p, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    const char *name = "split", *sizes = NULL;
+    const char *name = "split", *sizes = NULL, *gemm = NULL;
     bool bench = false;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--list")) {
@@ -572,6 +564,7 @@ int main(int argc, char **argv)
         }
         if (!strcmp(argv[i], "--backend") && i + 1 < argc) name = argv[++i];
         else if (!strcmp(argv[i], "--sizes") && i + 1 < argc) sizes = argv[++i];
+        else if (!strcmp(argv[i], "--gemm") && i + 1 < argc) gemm = argv[++i];
         else if (!strcmp(argv[i], "--bench")) bench = true;
     }
     struct ds_err e = { 0 };
@@ -581,6 +574,8 @@ int main(int argc, char **argv)
     o.isa = ds_cpu_detect();
     o.gdn = "auto";
     o.threads = ds_cpu_count();
+    o.gemm = gemm;
+    p.f8 = gemm && !strncmp(gemm, "fp8", 3);
     const bool split = !strcmp(name, "split");
     p.dev = need(ds_backend_open(split ? "cpu" : name, split ? "gemm" : "full", &o, &e), e.msg);
     const struct ds_sizes sz = { .ubatch = bench ? 32768 : 512,
@@ -590,8 +585,9 @@ int main(int argc, char **argv)
                                  .n_expert_used = 3,
                                  .gdn = { .n_kh = 16, .n_vh = 48, .dk = 128, .dv = 128, .conv_k = 4, .eps = 1e-6f },
                                  .attn = { .n_head = 24, .n_kv = 4, .hd = 256, .n_rot = 64, .rope_base = 1e7f, .eps = 1e-6f } };
+    p.sizes = sz;
     if (p.ref->ops->reserve(p.ref, &sz, &e) || p.dev->ops->reserve(p.dev, &sz, &e)) need(NULL, e.msg);
-    const int failed = bench ? bench_backend(p.dev, sizes) : run_cases(&p, argc, argv);
+    const int failed = bench ? bench_backend(p.dev, &sz, sizes) : run_cases(&p, argc, argv);
     p.ref->ops->free(p.ref);
     p.dev->ops->free(p.dev);
     return failed != 0;

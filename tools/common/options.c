@@ -239,7 +239,7 @@ static int set_option(const struct ds_opt *o, const struct value *v)
 
 /* --- common options ---------------------------------------------------------------------------- */
 
-#define MAX_COMMON 24
+#define MAX_COMMON 28
 
 static int common_table(struct ds_opt *t, const struct ds_cli *c)
 {
@@ -264,7 +264,11 @@ static int common_table(struct ds_opt *t, const struct ds_cli *c)
         t[n++] = (struct ds_opt){ "--isa", NULL, DS_OPT_CHOICE, &e->isa,
                                   "auto|scalar|avx2|avxvnni|avx512|avx512vnni|avx512bf16|neon|dotprod|i8mm", 0, 0,
                                   "forbids CPU instructions above it" };
-        t[n++] = (struct ds_opt){ "--ubatch", NULL, DS_OPT_INT, &e->ubatch, "N", 1, 65536, "tokens per prefill chunk (default: 512)" };
+        t[n++] = (struct ds_opt){ "--gemm", NULL, DS_OPT_TEXT, &e->gemm, "bf16|fp8[:LIST]", 0, 0,
+                                  "operands of weight products on a GPU (default: bf16)" };
+        t[n++] = (struct ds_opt){ "--weights", NULL, DS_OPT_CHOICE, &e->weights, "auto|blocks|bf16", 0, 0,
+                                  "copies of the weights for them (default: auto)" };
+        t[n++] = (struct ds_opt){ "--ubatch", NULL, DS_OPT_INT, &e->ubatch, "N", 1, 65536, "tokens per prefill chunk (default: 512; GPU: up to 4096)" };
         t[n++] = (struct ds_opt){ "--ctx", NULL, DS_OPT_INT64, &e->ctx, "N", 1, 1 << 30, "window in tokens" };
         t[n++] = (struct ds_opt){ "--kv", NULL, DS_OPT_CHOICE, &e->kv, "f16|f32", 0, 0, "type of the KV cache (default: f16)" };
         t[n++] = (struct ds_opt){ "--gdn", NULL, DS_OPT_CHOICE, &e->gdn, "auto|seq|chunk", 0, 0, "form of the recurrence in prefill" };

@@ -238,8 +238,9 @@ static void free_backend(struct ds_backend *be)
 
 static void peaks(struct ds_backend *be, struct ds_peaks *p) { ds_measure_peaks(ds_cpu_of(be)->pool, ds_cpu_of(be)->isa, p); }
 
-static uint64_t mem_available(struct ds_backend *be)
+static uint64_t mem_available(struct ds_backend *be, const struct ds_sizes *sz)
 {
+    (void)sz;
     (void)be;
     return ds_mem_available();
 }

@@ -23,27 +23,32 @@ bool ds_cuda_ok(struct ds_cuda *c, cudaError_t st, const char *doing)
 
 /* --- steps --- */
 
+/* Ids of the largest step, on both sides. */
+static ds_status room_for_ids(struct ds_cuda *c, int n, struct ds_err *e)
+{
+    if (!ds_cuda_room(c, &c->ids, (size_t)n * sizeof(int32_t), "token ids", e)) return DS_ENOMEM;
+    if (n <= c->ids_cap || c->be.plan_only) return DS_OK;
+    cudaFreeHost(c->ids_host);
+    c->ids_host = NULL;
+    c->ids_cap = 0;
+    ds_status st = ds_cuda_check(cudaMallocHost((void **)&c->ids_host, (size_t)n * sizeof *c->ids_host), "taking pinned memory", e);
+    if (!st) c->ids_cap = n;
+    return st;
+}
+
 bool ds_cuda_begin(struct ds_backend *be, const struct ds_step *s)
 {
     struct ds_cuda *c = ds_cuda_of(be);
+    struct ds_err e = { 0 };
     be->step = *s;
     c->err = (struct ds_err){ 0 };
-    if (s->n > c->ids_cap) {                               /* larger than reserved: an op test without reserve */
-        cudaStreamSynchronize(c->stream);
-        cudaFree(c->ids);
-        cudaFreeHost(c->ids_host);
-        c->ids = NULL;
-        c->ids_host = NULL;
-        c->ids_cap = s->n;
-        if (!ds_cuda_ok(c, cudaMalloc((void **)&c->ids, (size_t)s->n * sizeof *c->ids), "taking memory for token ids") ||
-            !ds_cuda_ok(c, cudaMallocHost((void **)&c->ids_host, (size_t)s->n * sizeof *c->ids), "taking memory for token ids")) {
-            c->ids_cap = 0;
-            return true;
-        }
-    }
     if (!s->ids) return true;
-    memcpy(c->ids_host, s->ids, (size_t)s->n * sizeof *c->ids);
-    ds_cuda_ok(c, cudaMemcpyAsync(c->ids, c->ids_host, (size_t)s->n * sizeof *c->ids, cudaMemcpyHostToDevice, c->stream),
+    if (room_for_ids(c, s->n, &e)) {
+        c->err = e;
+        return true;
+    }
+    memcpy(c->ids_host, s->ids, (size_t)s->n * sizeof *c->ids_host);
+    ds_cuda_ok(c, cudaMemcpyAsync(c->ids.p, c->ids_host, (size_t)s->n * sizeof *c->ids_host, cudaMemcpyHostToDevice, c->stream),
                "sending token ids");
     return true;
 }
@@ -94,41 +99,52 @@ ds_status ds_cuda_reserve(struct ds_backend *be, const struct ds_sizes *sz, stru
 {
     struct ds_cuda *c = ds_cuda_of(be);
     c->ubatch = sz->ubatch;
-    c->ids_cap = sz->ubatch;
-    if (!(c->ids = ds_cuda_alloc((size_t)sz->ubatch * sizeof *c->ids, "token ids", e))) return DS_ENOMEM;
-    ds_status st =
-        ds_cuda_check(cudaMallocHost((void **)&c->ids_host, (size_t)sz->ubatch * sizeof *c->ids), "taking pinned memory", e);
+    ds_status st = ds_cuda_group_all(c, e);
     if (st) return st;
-    c->own += (uint64_t)sz->ubatch * sizeof *c->ids;
-    if (sz->attn.n_head) {
-        c->part_n = (size_t)DS_CUDA_SPLIT_ROWS * (size_t)sz->attn.n_head * (size_t)(sz->attn.hd + 2);
-        if (!(c->part = ds_cuda_alloc(c->part_n * sizeof *c->part, "split attention", e))) return DS_ENOMEM;
-        c->own += c->part_n * sizeof *c->part;
-    }
-    return ds_cuda_prepare_products(c, sz->ubatch, e);
+    ds_cuda_plan(c, sz);
+    if (!st) st = ds_cuda_make_copies(c, e);
+    if (!st) st = ds_cuda_take_scratch(c, sz, e);
+    if (!st) st = room_for_ids(c, sz->ubatch, e);
+    return st ? st : ds_cuda_choose_algorithms(c, sz->ubatch, e);
 }
 
-uint64_t ds_cuda_own_bytes(struct ds_backend *be) { return ds_cuda_of(be)->own; }
+uint64_t ds_cuda_own_bytes(struct ds_backend *be)
+{
+    const struct ds_cuda *c = ds_cuda_of(be);
+    uint64_t n = c->workspace.bytes + c->ids.bytes + c->part.bytes + c->tiles.bytes + c->decoded.bytes + c->x8.bytes;
+    for (int i = 0; i < DS_CUDA_SETS; i++) n += c->wide[i].bytes;
+    return n;
+}
 
 void ds_cuda_free(struct ds_backend *be)
 {
     struct ds_cuda *c = ds_cuda_of(be);
+    struct ds_cuda_room *const rooms[] = { &c->workspace, &c->ids, &c->part, &c->tiles, &c->decoded, &c->x8 };
     if (c->stream) cudaStreamSynchronize(c->stream);
-    ds_cuda_matmul_free(c);
-    ds_cuda_groups_free(c);
+    ds_cuda_lt_free(c);
     for (int i = 0; i < DS_CUDA_STAGING; i++) {
         if (c->staged[i]) cudaEventDestroy(c->staged[i]);
         cudaFreeHost(c->staging[i]);
     }
     for (int i = 0; i < c->n_stamps; i++) cudaEventDestroy(c->stamps[i]);
     free(c->stamps);
-    cudaFree(c->decoded);
-    cudaFree(c->ids);
+    free(c->names);
+    for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++) ds_cuda_room_free(c, rooms[i]);
+    for (int i = 0; i < DS_CUDA_SETS; i++) ds_cuda_room_free(c, &c->wide[i]);
     cudaFreeHost(c->ids_host);
-    cudaFree(c->part);
     if (c->stream) cudaStreamDestroy(c->stream);
     ds_pool_free(c->pool);
     free(c);
+}
+
+static ds_status name_kernels(struct ds_cuda *c, struct ds_err *e)
+{
+    if (!(c->names = calloc(DS_T_COUNT, sizeof *c->names))) return ds_fail(e, DS_ENOMEM, "the system refused memory for kernel names");
+    for (int t = 0; t < DS_T_COUNT; t++) {
+        snprintf(c->names[t][0], sizeof c->names[t][0], "%s cublasLt bf16", ds_types[t].name);
+        snprintf(c->names[t][1], sizeof c->names[t][1], "%s gemv", ds_types[t].name);
+    }
+    return DS_OK;
 }
 
 static ds_status find_device(struct ds_cuda *c, struct ds_err *e)
@@ -164,7 +180,12 @@ struct ds_backend *ds_cuda_open(const struct ds_backend_options *o, struct ds_er
     c->be.cosine_limit = 0.9999;               /* bf16 operands */
     c->be.cache_limit = 2e-2;
     c->kv_f16 = !o->kv || strcmp(o->kv, "f32") != 0;
-    if (find_device(c, e) || ds_cuda_matmul_init(c, e)) {
+    c->be.plans = true;
+    c->be.owns_weights = true;
+    c->be.prepares = true;
+    c->be.ubatch = 4096;
+    if (find_device(c, e) || ds_cuda_parse_gemm(c, o->gemm, e) || ds_cuda_parse_weights(c, o->weights, e) || name_kernels(c, e) ||
+        ds_cuda_lt_init(c, e)) {
         ds_cuda_free(&c->be);
         return NULL;
     }

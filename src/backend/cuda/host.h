@@ -1,8 +1,12 @@
 /* Internals of the CUDA backend's host side. Device code is behind kernels.h.
  *
- * Formats: F32 and LOGITS f32, ACT and PROJ bf16, KV f16 or f32. A weight matrix lies on the device in
- * the file's blocks (decode reads them) and, where memory allows, as a bf16 copy for the tensor
- * cores; without the copy it is decoded into scratch before each product. */
+ * Formats: F32 and LOGITS f32, ACT bf16 or e4m3 with a scale a row, PROJ bf16, KV f16 or f32. A weight matrix
+ * lies on the device in the file's blocks (decode reads them, rearranged where that is faster). For products of
+ * several tokens, reserve() makes groups of the matrices that share an input, and a copy of each group in bf16 or
+ * e4m3; a group without one is decoded into scratch before each product.
+ *
+ * All device memory is taken and given back through ds_cuda_mem_take and ds_cuda_mem_give, so that `held` is what a plan
+ * must say. A backend that only plans runs the same code and takes nothing. */
 #ifndef DS_BACKEND_CUDA_HOST_H
 #define DS_BACKEND_CUDA_HOST_H
 
@@ -18,35 +22,54 @@ struct ds_buf {
     size_t rows, dim, bytes;
     void *own;                         /* [rows][dim] */
     uint16_t *view; int64_t ld;        /* PROJ: where the last product put its rows; NULL: own, dense */
-    void *aux; size_t aux_bytes;       /* F32: chunk tiles of gdn_prep */
+    float *scale;                      /* ACT, where 8-bit products are on: [rows] behind the values */
+    bool f8;                           /* ACT: holds e4m3 */
 };
 
 struct ds_weight {
     const struct ds_tensor *t;
     int in, out, n_expert;
+    unsigned use;
     float *f32;                        /* DS_USE_VECTOR */
-    void *blocks; bool packed;         /* rearranged for decode (ds_cu_pack) */
-    uint16_t *bf16;                    /* [n_expert][out][in]; may lie inside a group's */
-    struct ds_cuda_group *group;       /* NULL: alone */
-    uint64_t bytes;
-    struct ds_weight *next, **prev;    /* matrices used in products are listed */
+    bool f8_gain;                      /* a norm's gain whose result goes to 8-bit products */
+    void *blocks; bool packed;         /* rearranged for decode (ds_cu_pack); NULL: moved into the group */
+    struct ds_cuda_group *group;       /* NULL until reserve(), and for vectors */
+    int row;                           /* first row within the group */
+    uint64_t bytes;                    /* of f32 and blocks */
+    struct ds_weight *next, **prev;
 };
 
-/* Matrices that are always multiplied together: their bf16 copies are one matrix. */
+/* What --gemm and --weights name: the products of a layer. */
+enum ds_cuda_kind {
+    DS_CUDA_GDN_IN, DS_CUDA_ATTN_IN, DS_CUDA_FFN_IN,       /* several matrices of one input */
+    DS_CUDA_GDN_OUT, DS_CUDA_ATTN_OUT, DS_CUDA_FFN_DOWN,   /* added into the residual */
+    DS_CUDA_OTHER,
+    DS_CUDA_KINDS,
+    DS_CUDA_SETS = DS_CUDA_GDN_OUT
+};
+/* How a product of several tokens reads its matrix. */
+enum ds_cuda_form { DS_CUDA_BLOCKS, DS_CUDA_BF16, DS_CUDA_F8 };
+
+/* Matrices that are always multiplied together, or one alone: one matrix for products of several tokens. */
 struct ds_cuda_group {
-    int n_w, out;
-    const struct ds_weight *w[8];
-    uint16_t *bf16;
+    int n_w, live, in, out;
+    enum ds_cuda_kind kind;
+    enum ds_cuda_form form;
+    bool made;
+    struct ds_weight *w[4];
+    uint16_t *bf16;                    /* [out][in], of experts [n_expert][out][in]; may be the one matrix's own blocks */
+    uint8_t *f8; float *scale;         /* [out][in], [out] behind it */
+    uint64_t bytes;                    /* of the copy; 0: none, or the blocks themselves */
     struct ds_cuda_group *next;
 };
 
-/* The wide result of a group's product, for one set of destination buffers. */
-struct ds_cuda_wide { int n_y, out, rows; struct ds_buf *y[8]; uint16_t *p; struct ds_cuda_wide *next; };
+/* Scratch that grows to the largest need; at reserve(), so that steps find it large enough. */
+struct ds_cuda_room { void *p; size_t bytes; };
 
 /* A product shape with its chosen algorithm. */
 struct ds_cuda_shape {
     int rows, k, n;
-    bool f32, add, used, known;
+    bool f32, add, f8, used, known;
     int64_t ldy;
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t a, b, d;
@@ -66,21 +89,24 @@ struct ds_cuda {
     struct ds_backend be;
     int sm;                            /* 90 for an H200 */
     bool kv_f16, gdn_chunk;
+    unsigned f8_kinds;                 /* bits of enum ds_cuda_kind: --gemm */
+    bool f8_down;                      /* every FFN_DOWN product is an 8-bit one: SwiGLU writes e4m3 */
+    enum ds_cuda_copies { DS_CUDA_AUTO, DS_CUDA_NO_COPIES, DS_CUDA_ALL_COPIES } copies;     /* --weights */
     cudaStream_t stream;
     ds_pool *pool;                     /* host threads for copies and conversions */
     cublasLtHandle_t lt;
-    void *workspace;
     struct ds_cuda_shape *shapes;      /* [DS_CUDA_SHAPES], open addressing */
-    struct ds_weight *matrices;
+    struct ds_weight *weights;
     struct ds_cuda_group *groups;
-    struct ds_cuda_wide *wides;
-    uint16_t *decoded; size_t decoded_n;   /* scratch for matrices without a bf16 copy */
     void *staging[DS_CUDA_STAGING];    /* pinned */
     cudaEvent_t staged[DS_CUDA_STAGING];
-    int32_t *ids, *ids_host; int ids_cap;
-    float *part; size_t part_n;        /* of split attention */
+    int32_t *ids_host; int ids_cap;    /* pinned; as many as ids holds */
+    struct ds_cuda_room workspace, ids, part, tiles, decoded, x8;   /* the library's; ids; split attention; chunk tiles; matrices without a
+                                                                     * copy; 8-bit inputs that came in bf16: values, then scales */
+    const struct ds_buf *tiles_of;     /* whose prepared inputs the tiles hold */
+    struct ds_cuda_room wide[DS_CUDA_SETS];        /* results of one layer's groups: views of the next layer's replace them */
     int ubatch;
-    uint64_t own;
+    uint64_t held;                     /* device bytes taken through ds_cuda_mem_take */
     cudaEvent_t *stamps; int n_stamps;
     struct ds_err err;                 /* first failure of this step */
     char (*names)[2][40];              /* [DS_T_COUNT] kernel names: prefill, decode */
@@ -92,7 +118,12 @@ static inline struct ds_cuda *ds_cuda_of(struct ds_backend *be) { return (struct
 bool ds_cuda_ok(struct ds_cuda *c, cudaError_t st, const char *doing);
 /* The same outside of steps: fills e. */
 ds_status ds_cuda_check(cudaError_t st, const char *doing, struct ds_err *e);
-void *ds_cuda_alloc(size_t bytes, const char *what, struct ds_err *e);
+/* Device memory for what the sentence of a failure names; *p is NULL when only planning. */
+bool ds_cuda_mem_take(struct ds_cuda *c, void *p, size_t bytes, const char *what, struct ds_err *e);    /* p: address of a pointer */
+void ds_cuda_mem_give(struct ds_cuda *c, void *p, size_t bytes);                                        /* bytes: as taken; 0: nothing was */
+/* At least `bytes`; what it held is lost when it grows. Within a step (e NULL) failures are latched. */
+bool ds_cuda_room(struct ds_cuda *c, struct ds_cuda_room *r, size_t bytes, const char *what, struct ds_err *e);
+void ds_cuda_room_free(struct ds_cuda *c, struct ds_cuda_room *r);
 
 static inline uint16_t *ds_cuda_proj(const struct ds_buf *b) { return b->view ? b->view : (uint16_t *)b->own; }
 static inline int64_t ds_cuda_ld(const struct ds_buf *b, size_t dim) { return b->view ? b->ld : (int64_t)dim; }
@@ -108,14 +139,39 @@ void ds_cuda_buf_set(struct ds_backend *be, struct ds_buf *dst, size_t off, cons
 float *ds_cuda_buf_map(struct ds_backend *be, struct ds_buf *b, bool write);
 size_t ds_cuda_elem_bytes(struct ds_backend *be, enum ds_buf_kind kind);
 
-/* weight.c */
+/* weight.c: blocks and vectors on the device */
 ds_status ds_cuda_staging(struct ds_cuda *c, struct ds_err *e);      /* pinned memory, taken on first use */
 struct ds_weight *ds_cuda_weight_new(struct ds_backend *be, const struct ds_tensor *t, unsigned use, struct ds_err *e);
 void ds_cuda_weight_free(struct ds_backend *be, struct ds_weight *w);
 uint64_t ds_cuda_weight_extra_bytes(struct ds_backend *be, const struct ds_weight *w);
-/* The group of exactly these matrices, formed on first sight; NULL when they cannot be one. */
-struct ds_cuda_group *ds_cuda_group_of(struct ds_cuda *c, int n_w, const struct ds_weight *const *w);
-void ds_cuda_groups_free(struct ds_cuda *c);
+
+/* group.c: which matrices form one product, and of what kind. Puts every matrix that has none into a group. */
+ds_status ds_cuda_group_all(struct ds_cuda *c, struct ds_err *e);
+void ds_cuda_group_leave(struct ds_cuda *c, struct ds_weight *w);    /* the last one frees it */
+bool ds_cuda_wants_f8(const struct ds_cuda *c, const struct ds_cuda_group *g);
+/* "bf16", "fp8" or "fp8:NAME,...", "auto", "blocks" or "bf16". */
+ds_status ds_cuda_parse_gemm(struct ds_cuda *c, const char *text, struct ds_err *e);
+ds_status ds_cuda_parse_weights(struct ds_cuda *c, const char *text, struct ds_err *e);
+
+/* plan.c */
+/* Decides the forms of groups that have no copy yet. Returns the bytes that their copies and the scratch of steps take. */
+uint64_t ds_cuda_plan(struct ds_cuda *c, const struct ds_sizes *sz);
+uint64_t ds_cuda_copy_bytes(const struct ds_cuda_group *g);
+uint64_t ds_cuda_mem_available(struct ds_backend *be, const struct ds_sizes *sz);
+ds_status ds_cuda_take_scratch(struct ds_cuda *c, const struct ds_sizes *sz, struct ds_err *e);
+
+/* copies.c: makes the groups' copies, then packs their blocks for decode. */
+ds_status ds_cuda_make_copies(struct ds_cuda *c, struct ds_err *e);
+
+/* lt.c: products through cuBLASLt */
+ds_status ds_cuda_lt_init(struct ds_cuda *c, struct ds_err *e);
+void ds_cuda_lt_free(struct ds_cuda *c);
+/* Both bf16, or both e4m3 with scales of their rows. */
+struct ds_cuda_operands { const void *w, *x; const float *w_scale, *x_scale; };
+/* y [n][rows], row distance ldy (+)= x [n][k] times w [rows][k]. */
+void ds_cuda_product(struct ds_cuda *c, void *y, int64_t ldy, bool f32, bool add, const struct ds_cuda_operands *o, int n, int rows, int k);
+/* Chooses the algorithms for the usual step lengths up to `ubatch`: at load, so that no prefill pays for it. */
+ds_status ds_cuda_choose_algorithms(struct ds_cuda *c, int ubatch, struct ds_err *e);
 
 /* matmul.c */
 void ds_cuda_matmul(struct ds_backend *be, int n_w, struct ds_buf *const *y, const struct ds_weight *const *w,
@@ -123,15 +179,9 @@ void ds_cuda_matmul(struct ds_backend *be, int n_w, struct ds_buf *const *y, con
 void ds_cuda_matmul_experts(struct ds_backend *be, struct ds_buf *y, const struct ds_weight *w, const struct ds_buf *x,
                             const struct ds_buf *route, int n, int k, bool per_slot);
 const char *ds_cuda_kernel_name(struct ds_backend *be, const struct ds_weight *w, int n);
-/* Groups the matrices of each layer that share an input, and chooses the algorithms of their products for the usual step
- * lengths up to `ubatch`: at load, so that no prefill pays for it. */
-ds_status ds_cuda_prepare_products(struct ds_cuda *c, int ubatch, struct ds_err *e);
-ds_status ds_cuda_matmul_init(struct ds_cuda *c, struct ds_err *e);
-void ds_cuda_matmul_free(struct ds_cuda *c);
 
 /* peaks.c */
 void ds_cuda_peaks(struct ds_backend *be, struct ds_peaks *out);
-uint64_t ds_cuda_mem_available(struct ds_backend *be);
 
 /* ops.c */
 extern const struct ds_ops ds_cuda_ops;

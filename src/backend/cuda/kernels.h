@@ -71,6 +71,18 @@ cudaError_t ds_cu_rope_store(const struct ds_cu_qk *c, const struct ds_cu_freq *
                              void *kcache, void *vcache, bool f16, int64_t pos, cudaStream_t s);
 cudaError_t ds_cu_copy_cols(uint16_t *act, struct ds_cu_mat src, int n, int src_dim, int dim, cudaStream_t s);
 
+/* --- f8.cu: e4m3 values with one f32 scale a row, value = e4m3 * scale. The producers' equations are those of pointwise.cu;
+ * fits: which shapes have the 8-bit form. --- */
+cudaError_t ds_cu_f8_rows(uint8_t *dst, float *scale, const uint16_t *src, int64_t rows, int k, cudaStream_t s);    /* k % 8 == 0 */
+bool ds_cu_rms_norm_f8_fits(int dim);
+cudaError_t ds_cu_rms_norm_f8(uint8_t *h, float *scale, const float *x, const float *gain, int n, int dim, float eps, cudaStream_t s);
+bool ds_cu_swiglu_f8_fits(int dim);        /* gate, up: 16-byte aligned, row distances multiples of 8 */
+cudaError_t ds_cu_swiglu_f8(uint8_t *act, float *scale, const uint16_t *gate, int64_t ldg, const uint16_t *up, int64_t ldu, int rows,
+                            int dim, cudaStream_t s);
+bool ds_cu_gated_norm_f8_fits(int n_vh, int dv);
+cudaError_t ds_cu_gated_norm_f8(uint8_t *y, float *scale, const float *o, const uint16_t *z, int64_t ldz, const float *gain, int n,
+                                int n_vh, float eps, cudaStream_t s);
+
 /* --- moe.cu --- */
 cudaError_t ds_cu_moe_route(void *route, const uint16_t *logits, int64_t ld, int n, int n_expert, int k, cudaStream_t s);
 cudaError_t ds_cu_moe_combine(float *x, const uint16_t *y, const void *route, const uint16_t *shared, int64_t ldsh,

@@ -14,19 +14,58 @@ size_t ds_cuda_elem_bytes(struct ds_backend *be, enum ds_buf_kind kind)
     }
 }
 
-uint64_t ds_cuda_buf_bytes(struct ds_backend *be, enum ds_buf_kind kind, size_t rows, size_t dim)
+static size_t value_bytes(struct ds_backend *be, enum ds_buf_kind kind, size_t rows, size_t dim)
 {
-    return (uint64_t)rows * dim * ds_cuda_elem_bytes(be, kind);
+    return (rows * dim * ds_cuda_elem_bytes(be, kind) + 15) & ~(size_t)15;
 }
 
-void *ds_cuda_alloc(size_t bytes, const char *what, struct ds_err *e)
+/* Activations that may hold e4m3 have a scale a row behind the values. */
+uint64_t ds_cuda_buf_bytes(struct ds_backend *be, enum ds_buf_kind kind, size_t rows, size_t dim)
 {
-    void *p = NULL;
-    cudaError_t st = cudaMalloc(&p, bytes ? bytes : 1);
-    if (st == cudaSuccess) return p;
+    const bool scales = kind == DS_BUF_ACT && ds_cuda_of(be)->f8_kinds;
+    return value_bytes(be, kind, rows, dim) + (scales ? rows * sizeof(float) : 0);
+}
+
+bool ds_cuda_mem_take(struct ds_cuda *c, void *p, size_t bytes, const char *what, struct ds_err *e)
+{
+    void **to = p;
+    *to = NULL;
+    if (!bytes) return true;
+    cudaError_t st = c->be.plan_only ? cudaSuccess : cudaMalloc(to, bytes);
+    if (st == cudaSuccess) {
+        c->held += bytes;
+        return true;
+    }
+    *to = NULL;
     (void)cudaGetLastError();
     ds_fail(e, DS_ENOMEM, "the GPU refused %.1f MiB for %s: %s", (double)bytes / 1048576.0, what, cudaGetErrorString(st));
-    return NULL;
+    return false;
+}
+
+void ds_cuda_mem_give(struct ds_cuda *c, void *p, size_t bytes)
+{
+    if (p) cudaFree(p);
+    c->held -= bytes;
+}
+
+bool ds_cuda_room(struct ds_cuda *c, struct ds_cuda_room *r, size_t bytes, const char *what, struct ds_err *e)
+{
+    struct ds_err own = { 0 };
+    if (r->bytes >= bytes) return true;
+    if (r->p) ds_cuda_ok(c, cudaStreamSynchronize(c->stream), "growing scratch");
+    ds_cuda_room_free(c, r);
+    if (ds_cuda_mem_take(c, &r->p, bytes, what, e ? e : &own)) {
+        r->bytes = bytes;
+        return true;
+    }
+    if (!e && !c->err.code) c->err = own;
+    return false;
+}
+
+void ds_cuda_room_free(struct ds_cuda *c, struct ds_cuda_room *r)
+{
+    ds_cuda_mem_give(c, r->p, r->bytes);
+    *r = (struct ds_cuda_room){ 0 };
 }
 
 struct ds_buf *ds_cuda_buf_new(struct ds_backend *be, enum ds_buf_kind kind, size_t rows, size_t dim, struct ds_err *e)
@@ -37,12 +76,12 @@ struct ds_buf *ds_cuda_buf_new(struct ds_backend *be, enum ds_buf_kind kind, siz
         ds_fail(e, DS_ENOMEM, "the system refused memory for a buffer");
         return NULL;
     }
-    b->kind = kind;
-    b->rows = rows;
-    b->dim = dim;
-    b->bytes = (size_t)ds_cuda_buf_bytes(be, kind, rows, dim);
-    if (!(b->own = ds_cuda_alloc(b->bytes, "a buffer", e))) goto fail;
-    if (ds_cuda_check(cudaMemsetAsync(b->own, 0, b->bytes, c->stream), "clearing a buffer", e)) goto fail;
+    *b = (struct ds_buf){ .kind = kind, .rows = rows, .dim = dim };
+    const size_t bytes = (size_t)ds_cuda_buf_bytes(be, kind, rows, dim);
+    if (!ds_cuda_mem_take(c, &b->own, bytes, "a buffer", e)) goto fail;
+    b->bytes = bytes;
+    if (b->own && kind == DS_BUF_ACT && c->f8_kinds) b->scale = (float *)(void *)((char *)b->own + value_bytes(be, kind, rows, dim));
+    if (b->own && ds_cuda_check(cudaMemsetAsync(b->own, 0, b->bytes, c->stream), "clearing a buffer", e)) goto fail;
     return b;
 fail:
     ds_cuda_buf_free(be, b);
@@ -53,23 +92,9 @@ void ds_cuda_buf_free(struct ds_backend *be, struct ds_buf *b)
 {
     struct ds_cuda *c = ds_cuda_of(be);
     if (!b) return;
-    cudaStreamSynchronize(c->stream);
-    for (struct ds_cuda_wide **p = &c->wides; *p;) {       /* results that involve this buffer go with it */
-        struct ds_cuda_wide *w = *p;
-        bool mine = false;
-        for (int i = 0; i < w->n_y; i++) mine |= w->y[i] == b;
-        if (!mine) {
-            p = &w->next;
-            continue;
-        }
-        for (int i = 0; i < w->n_y; i++)
-            if (w->y[i] != b) w->y[i]->view = NULL;
-        *p = w->next;
-        cudaFree(w->p);
-        free(w);
-    }
-    cudaFree(b->own);
-    cudaFree(b->aux);
+    if (b->own) cudaStreamSynchronize(c->stream);
+    if (c->tiles_of == b) c->tiles_of = NULL;
+    ds_cuda_mem_give(c, b->own, b->bytes);
     free(b);
 }
 
@@ -200,6 +225,7 @@ static void put(struct ds_backend *be, struct ds_buf *dst, size_t off, const voi
 {
     union { const void *in; void *io; } host = { src };     /* only read in this direction */
     dst->view = NULL;
+    dst->f8 = false;
     transfer(ds_cuda_of(be), dst, host.io, off, n, false, as_f32);
 }
 

@@ -7,8 +7,7 @@ static void embed(struct ds_backend *be, struct ds_buf *x, const struct ds_weigh
 {
     struct ds_cuda *c = ds_cuda_of(be);
     const struct ds_type *t = table->t->type;
-    const void *rows = table->blocks ? table->blocks : table->bf16;
-    ds_cuda_ok(c, ds_cu_embed(x->own, rows, (int)ds_type_id(t), t->block, t->bytes, c->ids, be->step.n, table->in, c->stream),
+    ds_cuda_ok(c, ds_cu_embed(x->own, table->blocks, (int)ds_type_id(t), t->block, t->bytes, c->ids.p, be->step.n, table->in, c->stream),
                "embedding tokens");
 }
 
@@ -17,7 +16,9 @@ static void rms_norm(struct ds_backend *be, struct ds_buf *h, const struct ds_bu
 {
     struct ds_cuda *c = ds_cuda_of(be);
     const float *from = (const float *)x->own + (int64_t)row0 * dim;
-    ds_cuda_ok(c, ds_cu_rms_norm(h->own, from, gain->f32, n, dim, eps, c->stream), "normalising");
+    h->f8 = gain->f8_gain && n > 1 && h->scale && ds_cu_rms_norm_f8_fits(dim);
+    if (h->f8) ds_cuda_ok(c, ds_cu_rms_norm_f8(h->own, h->scale, from, gain->f32, n, dim, eps, c->stream), "normalising");
+    else ds_cuda_ok(c, ds_cu_rms_norm(h->own, from, gain->f32, n, dim, eps, c->stream), "normalising");
 }
 
 /* --- GDN --- */
@@ -43,25 +44,6 @@ static bool by_chunk(const struct ds_cuda *c, const struct ds_cu_gdn *g)
     return c->gdn_chunk && g->n >= 32 && ds_cu_gdn_chunk_fits(g, c->sm);
 }
 
-/* Tiles beside the prep buffer, for as many tokens as it has room for. */
-static bool tiles_ready(struct ds_cuda *c, struct ds_buf *prep, const struct ds_gdn_shape *sh, const struct ds_cu_gdn *g)
-{
-    const size_t need = ds_cu_gdn_chunk_bytes(g, g->n);
-    if (prep->aux_bytes >= need) return true;
-    const size_t per_token = ds_gdn_prep_elems(sh, 1), room = prep->rows * prep->dim / per_token;
-    const size_t bytes = ds_cu_gdn_chunk_bytes(g, room > (size_t)g->n ? (int)room : g->n);
-    ds_cuda_ok(c, cudaStreamSynchronize(c->stream), "preparing the recurrence");
-    cudaFree(prep->aux);
-    prep->aux_bytes = 0;
-    struct ds_err e = { 0 };
-    if (!(prep->aux = ds_cuda_alloc(bytes, "chunk tiles", &e))) {
-        if (!c->err.code) c->err = e;
-        return false;
-    }
-    prep->aux_bytes = bytes;
-    return true;
-}
-
 static void gdn_prep(struct ds_backend *be, struct ds_buf *prep, struct ds_buf *conv, const struct ds_buf *u,
                      const struct ds_buf *a, const struct ds_buf *b, const struct ds_weight *conv_w,
                      const struct ds_weight *ssm_a, const struct ds_weight *ssm_dt, const struct ds_gdn_shape *sh, int n)
@@ -73,9 +55,10 @@ static void gdn_prep(struct ds_backend *be, struct ds_buf *prep, struct ds_buf *
     const int64_t ldu = ds_cuda_ld(u, (size_t)channels), lda = ds_cuda_ld(a, (size_t)sh->n_vh),
                   ldb = ds_cuda_ld(b, (size_t)sh->n_vh);
     if (by_chunk(c, &g)) {
-        if (!tiles_ready(c, prep, sh, &g)) return;
+        if (!ds_cuda_room(c, &c->tiles, ds_cu_gdn_chunk_bytes(&g, n), "chunk tiles", NULL)) return;
+        c->tiles_of = prep;
         ds_cuda_ok(c,
-                   ds_cu_gdn_prep_chunk(prep->aux, conv->own, up, ldu, ap, lda, bp, ldb, conv_w->f32, ssm_a->f32, ssm_dt->f32, &g,
+                   ds_cu_gdn_prep_chunk(c->tiles.p, conv->own, up, ldu, ap, lda, bp, ldb, conv_w->f32, ssm_a->f32, ssm_dt->f32, &g,
                                         c->stream),
                    "preparing the recurrence");
     } else {
@@ -92,9 +75,10 @@ static void gdn(struct ds_backend *be, struct ds_buf *o, struct ds_buf *S, const
     struct ds_cuda *c = ds_cuda_of(be);
     const struct ds_cu_gdn g = gdn_shape(be, sh, n);
     if (t0 >= t1) return;
-    if (by_chunk(c, &g))
-        ds_cuda_ok(c, ds_cu_gdn_chunk(o->own, S->own, prep->aux, &g, t0, t1, c->stream), "running the recurrence");
-    else ds_cuda_ok(c, ds_cu_gdn_seq(o->own, S->own, prep->own, &g, t0, t1, c->stream), "running the recurrence");
+    if (by_chunk(c, &g)) {
+        if (c->tiles_of != prep && !c->err.code) ds_fail(&c->err, DS_EARG, "the recurrence's inputs were not the last prepared");
+        ds_cuda_ok(c, ds_cu_gdn_chunk(o->own, S->own, c->tiles.p, &g, t0, t1, c->stream), "running the recurrence");
+    } else ds_cuda_ok(c, ds_cu_gdn_seq(o->own, S->own, prep->own, &g, t0, t1, c->stream), "running the recurrence");
 }
 
 static void conv_tail(struct ds_backend *be, struct ds_buf *dst, size_t off, const struct ds_buf *conv, const struct ds_buf *u,
@@ -120,7 +104,12 @@ static void gated_norm(struct ds_backend *be, struct ds_buf *y, const struct ds_
 {
     struct ds_cuda *c = ds_cuda_of(be);
     const int64_t ldz = ds_cuda_ld(z, (size_t)sh->n_vh * (size_t)sh->dv);
-    ds_cuda_ok(c, ds_cu_gated_norm(y->own, o->own, ds_cuda_proj(z), ldz, gain->f32, n, sh->n_vh, sh->dv, sh->eps, c->stream),
+    y->f8 = gain->f8_gain && n > 1 && y->scale && ldz % 4 == 0 && ds_cu_gated_norm_f8_fits(sh->n_vh, sh->dv);
+    if (y->f8)
+        ds_cuda_ok(c, ds_cu_gated_norm_f8(y->own, y->scale, o->own, ds_cuda_proj(z), ldz, gain->f32, n, sh->n_vh, sh->eps, c->stream),
+                   "normalising the readout");
+    else
+        ds_cuda_ok(c, ds_cu_gated_norm(y->own, o->own, ds_cuda_proj(z), ldz, gain->f32, n, sh->n_vh, sh->dv, sh->eps, c->stream),
                "normalising the readout");
 }
 
@@ -181,6 +170,7 @@ static void attn(struct ds_backend *be, struct ds_buf *y, const struct ds_buf *q
         .pos = be->step.pos,
         .splits = 1,
     };
+    y->f8 = false;
     if (n > 16 && ds_cu_attn_sm90_fits(&a, c->sm)) {
         ds_cuda_ok(c, ds_cu_attn_sm90(&a, c->stream), "attending");
         return;
@@ -188,25 +178,28 @@ static void attn(struct ds_backend *be, struct ds_buf *y, const struct ds_buf *q
     /* few queries over many keys: divide the keys as far as scratch allows */
     const int64_t by_keys = (a.pos + n + 255) / 256;
     const size_t per_split = (size_t)n * (size_t)sh->n_head * (size_t)(sh->hd + 2),
-                 by_room = per_split ? c->part_n / per_split : 0;
+                 by_room = per_split ? c->part.bytes / sizeof(float) / per_split : 0;
     if (by_keys > 1 && by_room > 1) {
         a.splits = (int)(by_keys < 64 ? by_keys : 64);
         if ((size_t)a.splits > by_room) a.splits = (int)by_room;
-        a.part = c->part;
+        a.part = c->part.p;
     }
     ds_cuda_ok(c, ds_cu_attn_any(&a, c->stream), "attending");
 }
 
 /* --- FFN --- */
 
+static bool aligned(const uint16_t *p, int64_t ld) { return (uintptr_t)p % 16 == 0 && ld % 8 == 0; }
+
 static void swiglu(struct ds_backend *be, struct ds_buf *act, const struct ds_buf *gate, const struct ds_buf *up, int rows,
                    int dim)
 {
     struct ds_cuda *c = ds_cuda_of(be);
-    ds_cuda_ok(c,
-               ds_cu_swiglu(act->own, ds_cuda_proj(gate), ds_cuda_ld(gate, (size_t)dim), ds_cuda_proj(up),
-                            ds_cuda_ld(up, (size_t)dim), rows, dim, c->stream),
-               "activating");
+    const uint16_t *g = ds_cuda_proj(gate), *u = ds_cuda_proj(up);
+    const int64_t ldg = ds_cuda_ld(gate, (size_t)dim), ldu = ds_cuda_ld(up, (size_t)dim);
+    act->f8 = c->f8_down && rows > 1 && act->scale && ds_cu_swiglu_f8_fits(dim) && aligned(g, ldg) && aligned(u, ldu);
+    if (act->f8) ds_cuda_ok(c, ds_cu_swiglu_f8(act->own, act->scale, g, ldg, u, ldu, rows, dim, c->stream), "activating");
+    else ds_cuda_ok(c, ds_cu_swiglu(act->own, g, ldg, u, ldu, rows, dim, c->stream), "activating");
 }
 
 static void moe_route(struct ds_backend *be, struct ds_buf *route, const struct ds_buf *logits, int n, int n_expert, int k)
@@ -235,6 +228,7 @@ static void copy_cols(struct ds_backend *be, struct ds_buf *act, const struct ds
     const struct ds_cu_mat m = { .p = wide ? src->own : ds_cuda_proj(src),
                                  .ld = wide ? src_dim : ds_cuda_ld(src, (size_t)src_dim),
                                  .f32 = wide };
+    act->f8 = false;
     ds_cuda_ok(c, ds_cu_copy_cols(act->own, m, n, src_dim, dim, c->stream), "copying columns");
 }
 

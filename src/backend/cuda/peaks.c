@@ -18,7 +18,7 @@ static cudaError_t product(struct probe *p)
     const int32_t one_i = 1, zero_i = 0;
     const void *alpha = p->int8 ? (const void *)&one_i : &one, *beta = p->int8 ? (const void *)&zero_i : &zero;
     cublasStatus_t st = cublasLtMatmul(p->c->lt, p->desc, alpha, p->a, p->la, p->b, p->lb, beta, p->d, p->ld, p->d, p->ld,
-                                       &p->algo, p->c->workspace, DS_CUDA_WORKSPACE, p->c->stream);
+                                       &p->algo, p->c->workspace.p, p->c->workspace.bytes, p->c->stream);
     return st == CUBLAS_STATUS_SUCCESS ? cudaSuccess : cudaErrorUnknown;
 }
 static cudaError_t fma_loop(struct probe *p) { return ds_cu_probe_fma(p->d, p->c->stream); }
@@ -94,10 +94,9 @@ static void keep_larger(double *a, double b)
 void ds_cuda_peaks(struct ds_backend *be, struct ds_peaks *out)
 {
     struct probe p = { .c = ds_cuda_of(be) };
-    p.a = ds_cuda_alloc(MEMORY, "measuring", NULL);
-    p.b = ds_cuda_alloc(MEMORY, "measuring", NULL);
-    p.d = ds_cuda_alloc(MEMORY, "measuring", NULL);
-    if (p.a && p.b && p.d && ds_cu_probe_fill(p.a, MEMORY, 1, p.c->stream) == cudaSuccess &&
+    const bool room = ds_cuda_room(p.c, &p.c->workspace, DS_CUDA_WORKSPACE, "measuring", NULL);
+    if (room && ds_cuda_mem_take(p.c, &p.a, MEMORY, "measuring", NULL) && ds_cuda_mem_take(p.c, &p.b, MEMORY, "measuring", NULL) &&
+        ds_cuda_mem_take(p.c, &p.d, MEMORY, "measuring", NULL) && ds_cu_probe_fill(p.a, MEMORY, 1, p.c->stream) == cudaSuccess &&
         ds_cu_probe_fill(p.b, MEMORY, 2, p.c->stream) == cudaSuccess) {
         double s;
         keep_larger(&out->mm_gflops, product_gflops(&p, false));
@@ -106,16 +105,7 @@ void ds_cuda_peaks(struct ds_backend *be, struct ds_peaks *out)
         if ((s = seconds(&p, read_all)) > 0) keep_larger(&out->read_gbs, MEMORY / s * 1e-9);
         if ((s = seconds(&p, copy_all)) > 0) keep_larger(&out->copy_gbs, 2.0 * MEMORY / s * 1e-9);
     }
-    cudaFree(p.a);
-    cudaFree(p.b);
-    cudaFree(p.d);
-}
-
-uint64_t ds_cuda_mem_available(struct ds_backend *be)
-{
-    size_t free_now = 0, total = 0;
-    (void)be;
-    if (cudaMemGetInfo(&free_now, &total) != cudaSuccess) return 0;
-    const size_t keep = (size_t)1 << 30;   /* grouped results, chunk tiles, the library's own */
-    return free_now > keep ? free_now - keep : 0;
+    ds_cuda_mem_give(p.c, p.a, p.a ? MEMORY : 0);
+    ds_cuda_mem_give(p.c, p.b, p.b ? MEMORY : 0);
+    ds_cuda_mem_give(p.c, p.d, p.d ? MEMORY : 0);
 }

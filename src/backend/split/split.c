@@ -105,7 +105,10 @@ static size_t elem_bytes(struct ds_backend *be, enum ds_buf_kind kind)
 }
 
 static void peaks(struct ds_backend *be, struct ds_peaks *p) { split_of(be)->dev->ops->peaks(split_of(be)->dev, p); }
-static uint64_t mem_available(struct ds_backend *be) { return split_of(be)->host->ops->mem_available(split_of(be)->host); }
+static uint64_t mem_available(struct ds_backend *be, const struct ds_sizes *sz)
+{
+    return split_of(be)->host->ops->mem_available(split_of(be)->host, sz);
+}
 
 static ds_status reserve(struct ds_backend *be, const struct ds_sizes *sz, struct ds_err *e)
 {

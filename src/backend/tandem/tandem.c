@@ -119,7 +119,7 @@ static ds_status reserve(struct ds_backend *be, const struct ds_sizes *sz, struc
 }
 
 static uint64_t own_bytes(struct ds_backend *be) { return of(be)->a->ops->own_bytes(of(be)->a) + of(be)->b->ops->own_bytes(of(be)->b); }
-static uint64_t mem_available(struct ds_backend *be) { return of(be)->a->ops->mem_available(of(be)->a); }
+static uint64_t mem_available(struct ds_backend *be, const struct ds_sizes *sz) { return of(be)->a->ops->mem_available(of(be)->a, sz); }
 static void peaks(struct ds_backend *be, struct ds_peaks *p) { of(be)->a->ops->peaks(of(be)->a, p); }
 static void stamp(struct ds_backend *be, int i) { of(be)->a->ops->stamp(of(be)->a, i); }
 static uint64_t stamp_ns(struct ds_backend *be, int i) { return of(be)->a->ops->stamp_ns(of(be)->a, i); }
