@@ -90,6 +90,7 @@ ifdef CUDA
 CUDA_HOME ?= /usr/local/cuda
 NVCC     := $(CUDA_HOME)/bin/nvcc
 CUDASRC  := $(wildcard src/backend/cuda/*.cu)
+TESTSRC  += $(wildcard tests/cuda/test_*.c)
 SRC      += $(wildcard src/backend/cuda/*.c)
 CPPFLAGS += -DDS_HAVE_CUDA -isystem $(CUDA_HOME)/include
 LDFLAGS  += -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64
@@ -175,6 +176,10 @@ $(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(FUZZ_MAIN) $(LIB)
 $(BUILD)/bench/%: $(BUILD)/bench/%.o $(TOOLLIB) $(LIB)
 	$(say) LD $@
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+# The CUDA backend's host side over a device that only counts (tests/cuda/fake.c): no runtime, no kernels.
+$(BUILD)/tests/cuda/test_%: $(BUILD)/tests/cuda/test_%.o $(BUILD)/tests/cuda/fake.o $(LIB)
+	$(say) LD $@
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(filter-out -lcublasLt -lcudart_static,$(LDLIBS))
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(LIB)
 	$(say) LD $@
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS) $(JSON)

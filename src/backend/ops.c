@@ -24,8 +24,12 @@ static void mark(struct ds_run *r, enum ds_stage stage, int cls, const char *ker
 
 bool ds_run_begin(struct ds_run *r, const struct ds_step *s)
 {
-    if (r->prof) ds_prof_step(r->prof);
-    bool issue = r->be->ops->begin(r->be, s);
+    struct ds_step step = *s;
+    if (r->prof) {
+        ds_prof_step(r->prof);
+        step.timeline = NULL;              /* stamps are read step by step: none is replayed */
+    }
+    bool issue = r->be->ops->begin(r->be, &step);
     if (issue) MARK(r, DS_ST_OTHER, -1, NULL, 0, 0);
     return issue;
 }

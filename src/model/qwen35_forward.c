@@ -16,7 +16,7 @@ static void watch(struct ds_forward *f, int layer, int n)
 ds_status ds_forward_step(struct ds_forward *f, const int32_t *ids, int n, bool decode, bool want_logits, struct ds_err *e)
 {
     const struct ds_step step = { .n = n, .pos = f->st->pos, .ids = ids, .decode = decode, .logits = want_logits,
-                                  .n_cuts = f->n_cuts, .skip = f->skip, .timeline = f->st };
+                                  .n_cuts = f->n_cuts, .skip = f->skip, .timeline = f->after_layer ? NULL : f->st };
     if (ds_run_begin(f->run, &step)) {
         ds_op_embed(f->run, f->sc->x, f->m->embed.w);
         watch(f, -1, n);

@@ -11,6 +11,7 @@ int ds_cmd_bench(int argc, char **argv)
         { "--decode", NULL, DS_OPT_INT, &s.decode, "N", 0, 1 << 20, "also time N decode steps (default: 0)" },
         { "--reps", NULL, DS_OPT_INT, &s.reps, "R", 1, 1000, "repetitions; the median is reported (default: 5)" },
         { "--cold", NULL, DS_OPT_FLAG, &s.cold, NULL, 0, 0, "no warm-up: a fresh engine for every repetition" },
+        { "--bare", NULL, DS_OPT_FLAG, &s.bare, NULL, 0, 0, "no stage times; against a run with them, what their stamps cost" },
         { "--json", NULL, DS_OPT_FLAG, &s.json, NULL, 0, 0, "JSON on stdout, nothing else" },
         { "--ids", NULL, DS_OPT_FLAG, &s.ids, NULL, 0, 0, "with --json: the token ids too, for running another engine on them" },
     };

@@ -50,7 +50,7 @@ static int tokens_needed(const struct ds_bench_spec *s)
 static ds_status open_rig(struct bench *b, struct ds_err *e)
 {
     ds_status st = ds_rig_open(&b->rig, &b->s->common.engine, tokens_needed(b->s), e);
-    b->rig.mode = b->s->common.profile == DS_PROF_OFF ? DS_PROF_STAMP : b->s->common.profile;
+    b->rig.mode = b->s->bare ? DS_PROF_OFF : b->s->common.profile == DS_PROF_OFF ? DS_PROF_STAMP : b->s->common.profile;
     b->rig.lines = b->s->common.profile != DS_PROF_OFF;
     return st;
 }
@@ -152,7 +152,8 @@ static int flags_of(const struct bench *b, const struct ds_cell *c, const char *
     if (c->P < DS_RATE_MIN) flags[n++] = "latency";
     if (c->cold) flags[n++] = "cold";
     if (b->rig.mode == DS_PROF_DRAIN) flags[n++] = "drain";
-    if (!c->prof[ds_cell_median(c)].n_classes) flags[n++] = "no profile in this build";
+    if (b->s->bare) flags[n++] = "no profile";
+    else if (!c->prof[ds_cell_median(c)].n_classes) flags[n++] = "no profile in this build";
     if (has_fallback(b, &c->prof[ds_cell_median(c)])) flags[n++] = "fallback: plain kernel";
     if (b->prov.busy) flags[n++] = "busy";
     return n;
@@ -231,7 +232,7 @@ static void write_json(struct ds_bytes *out, const struct bench *b)
     ds_jm_text(&j, "commit", p->commit);
     ds_jm_text(&j, "date", p->date);
     ds_jm_text(&j, "command", p->command);
-    ds_jm_text(&j, "profile", b->rig.mode == DS_PROF_DRAIN ? "drain" : "stamp");
+    ds_jm_text(&j, "profile", b->rig.mode == DS_PROF_DRAIN ? "drain" : b->rig.mode == DS_PROF_OFF ? "off" : "stamp");
     ds_jm_text(&j, "clock_before", p->clock_before);
     ds_jm_text(&j, "clock_after", p->clock_after);
     ds_jm_bool(&j, "busy", p->busy);

@@ -13,6 +13,7 @@ struct ds_bench_spec {
     int reps;
     int decode, decode_reps;        /* steps (0: no decode) */
     bool cold;                      /* no warm-up: every repetition is the first prefill of a fresh engine */
+    bool bare;                      /* no stage times */
     bool json;
     bool ids;                       /* the record holds the token ids */
 };

@@ -113,8 +113,8 @@ ds_status ds_rig_prefill(struct ds_rig *r, int depth, int P, unsigned skip, doub
     *ms = (double)(ds_now_ns() - t0) * 1e-6;
     if (st) return st;
     const struct ds_profile *seen = ds_session_profile(r->s);
-    if (!seen) return ds_fail(e, DS_ENOMEM, "P=%d: there was no memory for the profile", P);
-    *p = *seen;
+    if (!seen && r->mode != DS_PROF_OFF) return ds_fail(e, DS_ENOMEM, "P=%d: there was no memory for the profile", P);
+    if (seen) *p = *seen;
     if (r->lines) print_line(r, seen, skip);
     ds_progress_part_done(&r->bar, P);
     return DS_OK;

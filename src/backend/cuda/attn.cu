@@ -38,7 +38,7 @@ template <bool WIDE> __global__ void __launch_bounds__(WARPS * 32) attn_any_kern
     const int t = blockIdx.x, a = blockIdx.y, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int64_t kv_ld = (int64_t)c.n_kv * c.hd, head = (int64_t)(a / (c.n_head / c.n_kv)) * c.hd;
     const uint16_t *q = c.qg + t * c.ldq + (int64_t)a * 2 * c.hd;
-    const int64_t keys = c.pos + t + 1, share = (keys + c.splits - 1) / c.splits, p0 = blockIdx.z * share,
+    const int64_t keys = *c.at + t + 1, share = (keys + c.splits - 1) / c.splits, p0 = blockIdx.z * share,
                   p1 = p0 + share < keys ? p0 + share : keys;
     float qr[PER_LANE], acc[PER_LANE] = {}, m = -INFINITY, l = 0;
     const float scale = rsqrtf((float)c.hd);

@@ -23,39 +23,42 @@ bool ds_cuda_ok(struct ds_cuda *c, cudaError_t st, const char *doing)
 
 /* --- steps --- */
 
-/* Ids of the largest step, on both sides. */
+/* The step's position and ids, on both sides. */
 static ds_status room_for_ids(struct ds_cuda *c, int n, struct ds_err *e)
 {
-    if (!ds_cuda_room(c, &c->ids, (size_t)n * sizeof(int32_t), "token ids", e)) return DS_ENOMEM;
-    if (n <= c->ids_cap || c->be.plan_only) return DS_OK;
-    cudaFreeHost(c->ids_host);
-    c->ids_host = NULL;
-    c->ids_cap = 0;
-    ds_status st = ds_cuda_check(cudaMallocHost((void **)&c->ids_host, (size_t)n * sizeof *c->ids_host), "taking pinned memory", e);
-    if (!st) c->ids_cap = n;
+    const size_t bytes = sizeof(int64_t) + (size_t)n * sizeof(int32_t);
+    if (!ds_cuda_room(c, &c->ids, bytes, "token ids", e)) return DS_ENOMEM;
+    if ((c->head && n <= c->head_ids) || c->be.plan_only) return DS_OK;
+    cudaFreeHost(c->head);
+    c->head = NULL;
+    c->head_ids = 0;
+    ds_status st = ds_cuda_check(cudaMallocHost((void **)&c->head, bytes), "taking pinned memory", e);
+    if (!st) c->head_ids = n;
     return st;
 }
 
 bool ds_cuda_begin(struct ds_backend *be, const struct ds_step *s)
 {
     struct ds_cuda *c = ds_cuda_of(be);
+    const int n = s->ids ? s->n : 0;
     struct ds_err e = { 0 };
     be->step = *s;
     c->err = (struct ds_err){ 0 };
-    if (!s->ids) return true;
-    if (room_for_ids(c, s->n, &e)) {
+    if (room_for_ids(c, n, &e)) {
         c->err = e;
         return true;
     }
-    memcpy(c->ids_host, s->ids, (size_t)s->n * sizeof *c->ids_host);
-    ds_cuda_ok(c, cudaMemcpyAsync(c->ids.p, c->ids_host, (size_t)s->n * sizeof *c->ids_host, cudaMemcpyHostToDevice, c->stream),
+    *c->head = s->pos;
+    if (n) memcpy(c->head + 1, s->ids, (size_t)n * sizeof *s->ids);
+    ds_cuda_ok(c, cudaMemcpyAsync(c->ids.p, c->head, sizeof *c->head + (size_t)n * sizeof *s->ids, cudaMemcpyHostToDevice, c->stream),
                "sending token ids");
-    return true;
+    return !ds_cuda_replay(c);
 }
 
 ds_status ds_cuda_end(struct ds_backend *be, struct ds_err *e)
 {
     struct ds_cuda *c = ds_cuda_of(be);
+    ds_cuda_record_end(c);
     ds_cuda_ok(c, cudaStreamSynchronize(c->stream), "running a step");
     if (c->err.code && e) *e = c->err;
     return c->err.code;
@@ -99,6 +102,8 @@ ds_status ds_cuda_reserve(struct ds_backend *be, const struct ds_sizes *sz, stru
 {
     struct ds_cuda *c = ds_cuda_of(be);
     c->ubatch = sz->ubatch;
+    c->attn = sz->attn;
+    ds_cuda_graphs_drop(c);
     ds_status st = ds_cuda_group_all(c, e);
     if (st) return st;
     ds_cuda_plan(c, sz);
@@ -121,6 +126,7 @@ void ds_cuda_free(struct ds_backend *be)
     struct ds_cuda *c = ds_cuda_of(be);
     struct ds_cuda_room *const rooms[] = { &c->workspace, &c->ids, &c->part, &c->tiles, &c->decoded, &c->x8 };
     if (c->stream) cudaStreamSynchronize(c->stream);
+    ds_cuda_graphs_drop(c);
     ds_cuda_lt_free(c);
     for (int i = 0; i < DS_CUDA_STAGING; i++) {
         if (c->staged[i]) cudaEventDestroy(c->staged[i]);
@@ -131,7 +137,7 @@ void ds_cuda_free(struct ds_backend *be)
     free(c->names);
     for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++) ds_cuda_room_free(c, rooms[i]);
     for (int i = 0; i < DS_CUDA_SETS; i++) ds_cuda_room_free(c, &c->wide[i]);
-    cudaFreeHost(c->ids_host);
+    cudaFreeHost(c->head);
     if (c->stream) cudaStreamDestroy(c->stream);
     ds_pool_free(c->pool);
     free(c);

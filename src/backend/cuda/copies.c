@@ -76,6 +76,7 @@ static ds_status make(struct ds_cuda *c, struct ds_cuda_group *g, struct ds_cuda
     }
     if (!ds_cuda_mem_take(c, &copy, bytes, "copies of the weights; --weights blocks takes less", e)) return DS_ENOMEM;
     g->bytes = bytes;
+    if (copy && (st = ds_cuda_check(cudaMemsetAsync(copy, 0, bytes, c->stream), "copying weights", e))) return st;
     if (g->form == DS_CUDA_BF16) {
         g->bf16 = copy;
         st = fill_bf16(c, g, e);

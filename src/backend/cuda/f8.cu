@@ -182,6 +182,34 @@ __global__ void __launch_bounds__(THREADS) gated_norm_kernel(uint8_t *__restrict
     }
 }
 
+/* One warp per (token, row), for shapes that the library declines. */
+__global__ void gemm_any_kernel(void *__restrict__ y, int64_t ldy, bool y_f32, bool add, const __nv_fp8_e4m3 *__restrict__ w,
+                                const float *__restrict__ w_scale, const __nv_fp8_e4m3 *__restrict__ x, const float *__restrict__ x_scale,
+                                int n, int rows, int k)
+{
+    const int64_t i = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    if (i >= (int64_t)n * rows) return;
+    const int t = (int)(i / rows), r = (int)(i % rows);
+    float sum = 0;
+    for (int j = threadIdx.x % 32; j < k; j += 32) sum += (float)w[(int64_t)r * k + j] * (float)x[(int64_t)t * k + j];
+    sum = warp_sum(sum) * w_scale[r] * x_scale[t];
+    if (threadIdx.x % 32) return;
+    if (y_f32) {
+        float *o = (float *)y + t * ldy + r;
+        *o = add ? *o + sum : sum;
+    } else {
+        ((uint16_t *)y)[t * ldy + r] = to_bf16(sum);
+    }
+}
+
+extern "C" cudaError_t ds_cu_gemm_any_f8(void *y, int64_t ldy, bool y_f32, bool add, const void *w, const float *w_scale, const void *x,
+                                         const float *x_scale, int n, int rows, int k, cudaStream_t s)
+{
+    gemm_any_kernel<<<(unsigned)(((int64_t)n * rows + 7) / 8), 256, 0, s>>>(y, ldy, y_f32, add, (const __nv_fp8_e4m3 *)w, w_scale,
+                                                                            (const __nv_fp8_e4m3 *)x, x_scale, n, rows, k);
+    return cudaGetLastError();
+}
+
 extern "C" cudaError_t ds_cu_f8_rows(uint8_t *dst, float *scale, const uint16_t *src, int64_t rows, int k, cudaStream_t s)
 {
     if (k % 8) return cudaErrorInvalidValue;

@@ -62,6 +62,7 @@ static ds_status new_group(struct ds_cuda *c, enum ds_cuda_kind kind, int n, str
         w[i]->row = g->out;
         g->out += w[i]->out;
     }
+    if (n > 1) g->out = (g->out + 15) & ~15;               /* rows of zeros behind the last, so that every row of a result is aligned */
     c->groups = g;
     return DS_OK;
 }
@@ -75,7 +76,7 @@ static ds_status group_one(struct ds_cuda *c, struct ds_weight *w, struct ds_err
     if (kind >= DS_CUDA_SETS) return new_group(c, kind, 1, all, e);
     for (n = 0; n < 4 && NAMES[kind][n]; n++) {
         struct ds_weight *m = sibling(c, w, NAMES[kind][n]);
-        if (!m || m->group || !(m->use & DS_USE_GEMM) || m->in != w->in || m->n_expert != 1 || m->in % 8 || m->out % 8) break;
+        if (!m || m->group || !(m->use & DS_USE_GEMM) || m->in != w->in || m->n_expert != 1 || m->in % 8) break;
         all[n] = m;
     }
     if (n == 4 || !NAMES[kind][n]) return new_group(c, kind, n, all, e);
@@ -110,7 +111,8 @@ void ds_cuda_group_leave(struct ds_cuda *c, struct ds_weight *w)
 
 bool ds_cuda_wants_f8(const struct ds_cuda *c, const struct ds_cuda_group *g)
 {
-    return c->f8_kinds >> g->kind & 1 && g->w[0]->n_expert == 1 && g->in % 16 == 0 && g->out % 16 == 0;
+    const bool whole = g->kind >= DS_CUDA_SETS || g->n_w > 1;     /* a set in parts shares its input with bf16 products */
+    return whole && c->f8_kinds >> g->kind & 1 && g->w[0]->n_expert == 1 && g->in % 16 == 0 && g->out % 16 == 0;
 }
 
 static const struct { const char *name; unsigned kinds; } SWITCHES[] = {

@@ -76,12 +76,23 @@ struct ds_cuda_shape {
     cublasLtMatmulAlgo_t algo;
 };
 
+/* A recorded step of one token; exec NULL: not yet. */
+struct ds_cuda_graph {
+    const void *timeline;              /* NULL: unused */
+    int splits, seen;
+    unsigned skip;
+    bool logits;
+    uint64_t used;                     /* count of replays when it was last wanted */
+    cudaGraphExec_t exec;
+};
+
 /* Rows of split attention: splits x tokens of one call. */
 enum {
     DS_CUDA_WORKSPACE = 64 << 20,
     DS_CUDA_STAGE_BYTES = 32 << 20,
     DS_CUDA_SHAPES = 1024,
     DS_CUDA_STAGING = 2,
+    DS_CUDA_GRAPHS = 8,
     DS_CUDA_SPLIT_ROWS = 4096
 };
 
@@ -100,9 +111,13 @@ struct ds_cuda {
     struct ds_cuda_group *groups;
     void *staging[DS_CUDA_STAGING];    /* pinned */
     cudaEvent_t staged[DS_CUDA_STAGING];
-    int32_t *ids_host; int ids_cap;    /* pinned; as many as ids holds */
+    int64_t *head;                     /* pinned: what ids.p holds: the step's position, then its ids */
+    int head_ids;                      /* how many ids it has room for */
     struct ds_cuda_room workspace, ids, part, tiles, decoded, x8;   /* the library's; ids; split attention; chunk tiles; matrices without a
                                                                      * copy; 8-bit inputs that came in bf16: values, then scales */
+    struct ds_cuda_graph graphs[DS_CUDA_GRAPHS], *recording;
+    uint64_t replays;
+    struct ds_attn_shape attn;         /* of the model, n_head 0: none reserved */
     const struct ds_buf *tiles_of;     /* whose prepared inputs the tiles hold */
     struct ds_cuda_room wide[DS_CUDA_SETS];        /* results of one layer's groups: views of the next layer's replace them */
     int ubatch;
@@ -180,10 +195,19 @@ void ds_cuda_matmul_experts(struct ds_backend *be, struct ds_buf *y, const struc
                             const struct ds_buf *route, int n, int k, bool per_slot);
 const char *ds_cuda_kernel_name(struct ds_backend *be, const struct ds_weight *w, int n);
 
+/* graph.c: steps of one token are recorded on their second sight and replayed from the third on. */
+/* True: the step was replayed, no op follows. */
+bool ds_cuda_replay(struct ds_cuda *c);
+void ds_cuda_record_end(struct ds_cuda *c);
+/* Recorded steps name buffers, weights and scratch: when any of these goes, so do they. */
+void ds_cuda_graphs_drop(struct ds_cuda *c);
+
 /* peaks.c */
 void ds_cuda_peaks(struct ds_backend *be, struct ds_peaks *out);
 
 /* ops.c */
+int ds_cuda_splits(const struct ds_cuda *c, const struct ds_attn_shape *sh, int n, int64_t pos);
+static inline const int32_t *ds_cuda_ids(const struct ds_cuda *c) { return (const int32_t *)c->ids.p + 2; }
 extern const struct ds_ops ds_cuda_ops;
 
 /* context.c */

@@ -66,14 +66,17 @@ enum { DS_CU_MAX_PAIRS = 64 };
 struct ds_cu_freq { double f[DS_CU_MAX_PAIRS]; };      /* angle per position of each pair */
 /* Per head rms in place. */
 cudaError_t ds_cu_qk_norm(const struct ds_cu_qk *c, const float *gain_q, const float *gain_k, cudaStream_t s);
-/* RoPE in place on queries and keys; keys and values to rows pos.. of caches of f16 or f32. */
+/* RoPE in place on queries and keys; keys and values to rows *pos .. (device memory) of caches of f16 or f32. */
 cudaError_t ds_cu_rope_store(const struct ds_cu_qk *c, const struct ds_cu_freq *freq, const uint16_t *v, int64_t ldv,
-                             void *kcache, void *vcache, bool f16, int64_t pos, cudaStream_t s);
+                             void *kcache, void *vcache, bool f16, const int64_t *pos, cudaStream_t s);
 cudaError_t ds_cu_copy_cols(uint16_t *act, struct ds_cu_mat src, int n, int src_dim, int dim, cudaStream_t s);
 
 /* --- f8.cu: e4m3 values with one f32 scale a row, value = e4m3 * scale. The producers' equations are those of pointwise.cu;
  * fits: which shapes have the 8-bit form. --- */
 cudaError_t ds_cu_f8_rows(uint8_t *dst, float *scale, const uint16_t *src, int64_t rows, int k, cudaStream_t s);    /* k % 8 == 0 */
+/* A product of any shape, slow: ds_cu_gemm_any on these operands. */
+cudaError_t ds_cu_gemm_any_f8(void *y, int64_t ldy, bool y_f32, bool add, const void *w, const float *w_scale, const void *x,
+                              const float *x_scale, int n, int rows, int k, cudaStream_t s);
 bool ds_cu_rms_norm_f8_fits(int dim);
 cudaError_t ds_cu_rms_norm_f8(uint8_t *h, float *scale, const float *x, const float *gain, int n, int dim, float eps, cudaStream_t s);
 bool ds_cu_swiglu_f8_fits(int dim);        /* gate, up: 16-byte aligned, row distances multiples of 8 */
@@ -121,6 +124,7 @@ struct ds_cu_attn {
     const void *k, *v; bool f16;   /* caches [ctx][n_kv*hd] */
     int n, n_head, n_kv, hd;
     int64_t pos;
+    const int64_t *at;             /* the same in device memory, which ds_cu_attn_any reads: a recorded launch serves every position */
     float *part; int splits;       /* scratch of the short form: [splits][n][n_head][hd + 2] */
 };
 /* Any shape with hd <= 256; keys are divided over `splits` blocks per query. */

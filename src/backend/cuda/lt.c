@@ -37,14 +37,18 @@ void ds_cuda_lt_free(struct ds_cuda *c)
 
 /* --- shapes and their algorithms --- */
 
+static void point_to_scales(const struct ds_cuda_shape *s, const struct ds_cuda_operands *o)
+{
+    if (!s->f8) return;
+    cublasLtMatmulDescSetAttribute(s->desc, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &o->w_scale, sizeof o->w_scale);
+    cublasLtMatmulDescSetAttribute(s->desc, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &o->x_scale, sizeof o->x_scale);
+}
+
 static cublasStatus_t run_lt(struct ds_cuda *c, const struct ds_cuda_shape *s, const cublasLtMatmulAlgo_t *algo, void *y,
                              const struct ds_cuda_operands *o)
 {
     const float one = 1, beta = s->add ? 1 : 0;
-    if (s->f8) {
-        cublasLtMatmulDescSetAttribute(s->desc, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &o->w_scale, sizeof o->w_scale);
-        cublasLtMatmulDescSetAttribute(s->desc, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &o->x_scale, sizeof o->x_scale);
-    }
+    point_to_scales(s, o);
     return cublasLtMatmul(c->lt, s->desc, &one, o->w, s->a, o->x, s->b, &beta, y, s->d, y, s->d, algo, c->workspace.p,
                           c->workspace.bytes, c->stream);
 }
@@ -123,6 +127,7 @@ static void choose(struct ds_cuda *c, struct ds_cuda_shape *s, const struct ds_c
     const size_t ws = DS_CUDA_WORKSPACE;
     int found = 0;
     if (!describe(c, s) || !lt_ok(c, cublasLtMatmulPreferenceCreate(&pref), "choosing a product's algorithm")) return;
+    point_to_scales(s, o);                 /* without them the library finds no algorithm */
     cublasLtMatmulPreferenceSetAttribute(pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &ws, sizeof ws);
     if (cublasLtMatmulAlgoGetHeuristic(c->lt, s->desc, s->a, s->b, s->d, s->d, pref, CANDIDATES, r, &found) ==
             CUBLAS_STATUS_SUCCESS &&
@@ -157,11 +162,11 @@ static struct ds_cuda_shape *shape_of(struct ds_cuda *c, const struct ds_cuda_sh
 void ds_cuda_product(struct ds_cuda *c, void *y, int64_t ldy, bool f32, bool add, const struct ds_cuda_operands *o, int n, int rows, int k)
 {
     const struct ds_cuda_shape key = { .rows = rows, .k = k, .n = n, .f32 = f32, .add = add, .f8 = o->w_scale != NULL, .ldy = ldy };
-    struct ds_cuda_shape *s = rows % 8 || k % 8 || rows < 32 ? NULL : shape_of(c, &key, o);
+    struct ds_cuda_shape *s = rows % (key.f8 ? 16 : 8) || k % 8 || rows < 32 ? NULL : shape_of(c, &key, o);
     if (s && s->known) {
         lt_ok(c, run_lt(c, s, &s->algo, y, o), "multiplying");
     } else if (key.f8) {
-        if (!c->err.code) ds_fail(&c->err, DS_EUNSUP, "cuBLASLt has no 8-bit product of %d tokens with %d rows of %d", n, rows, k);
+        ds_cuda_ok(c, ds_cu_gemm_any_f8(y, ldy, f32, add, o->w, o->w_scale, o->x, o->x_scale, n, rows, k, c->stream), "multiplying");
     } else {
         ds_cuda_ok(c, ds_cu_gemm_any(y, ldy, f32, add, o->w, o->x, n, rows, k, c->stream), "multiplying");
     }

@@ -33,6 +33,10 @@ static const uint16_t *group_as_bf16(struct ds_cuda *c, const struct ds_cuda_gro
 {
     if (g->bf16) return g->bf16;
     if (!ds_cuda_room(c, &c->decoded, (size_t)g->in * (size_t)g->out * 2, "decoded weights", NULL)) return NULL;
+    const struct ds_weight *last = g->w[g->n_w - 1];
+    const size_t used = ((size_t)last->row + (size_t)last->out) * (size_t)g->in, all = (size_t)g->out * (size_t)g->in;
+    if (all > used)
+        ds_cuda_ok(c, cudaMemsetAsync((uint16_t *)c->decoded.p + used, 0, (all - used) * 2, c->stream), "decoding weights");
     for (int i = 0; i < g->n_w; i++)
         if (!decode(c, (uint16_t *)c->decoded.p + (size_t)g->w[i]->row * (size_t)g->in, g->w[i])) return NULL;
     return c->decoded.p;

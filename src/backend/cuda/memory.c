@@ -52,7 +52,10 @@ bool ds_cuda_room(struct ds_cuda *c, struct ds_cuda_room *r, size_t bytes, const
 {
     struct ds_err own = { 0 };
     if (r->bytes >= bytes) return true;
-    if (r->p) ds_cuda_ok(c, cudaStreamSynchronize(c->stream), "growing scratch");
+    if (r->p) {
+        ds_cuda_ok(c, cudaStreamSynchronize(c->stream), "growing scratch");
+        ds_cuda_graphs_drop(c);
+    }
     ds_cuda_room_free(c, r);
     if (ds_cuda_mem_take(c, &r->p, bytes, what, e ? e : &own)) {
         r->bytes = bytes;
@@ -93,6 +96,7 @@ void ds_cuda_buf_free(struct ds_backend *be, struct ds_buf *b)
     struct ds_cuda *c = ds_cuda_of(be);
     if (!b) return;
     if (b->own) cudaStreamSynchronize(c->stream);
+    ds_cuda_graphs_drop(c);
     if (c->tiles_of == b) c->tiles_of = NULL;
     ds_cuda_mem_give(c, b->own, b->bytes);
     free(b);

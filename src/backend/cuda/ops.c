@@ -7,7 +7,7 @@ static void embed(struct ds_backend *be, struct ds_buf *x, const struct ds_weigh
 {
     struct ds_cuda *c = ds_cuda_of(be);
     const struct ds_type *t = table->t->type;
-    ds_cuda_ok(c, ds_cu_embed(x->own, table->blocks, (int)ds_type_id(t), t->block, t->bytes, c->ids.p, be->step.n, table->in, c->stream),
+    ds_cuda_ok(c, ds_cu_embed(x->own, table->blocks, (int)ds_type_id(t), t->block, t->bytes, ds_cuda_ids(c), be->step.n, table->in, c->stream),
                "embedding tokens");
 }
 
@@ -104,7 +104,7 @@ static void gated_norm(struct ds_backend *be, struct ds_buf *y, const struct ds_
 {
     struct ds_cuda *c = ds_cuda_of(be);
     const int64_t ldz = ds_cuda_ld(z, (size_t)sh->n_vh * (size_t)sh->dv);
-    y->f8 = gain->f8_gain && n > 1 && y->scale && ldz % 4 == 0 && ds_cu_gated_norm_f8_fits(sh->n_vh, sh->dv);
+    y->f8 = gain->f8_gain && n > 1 && y->scale && ldz % 4 == 0 && (uintptr_t)ds_cuda_proj(z) % 8 == 0 && ds_cu_gated_norm_f8_fits(sh->n_vh, sh->dv);
     if (y->f8)
         ds_cuda_ok(c, ds_cu_gated_norm_f8(y->own, y->scale, o->own, ds_cuda_proj(z), ldz, gain->f32, n, sh->n_vh, sh->eps, c->stream),
                    "normalising the readout");
@@ -148,8 +148,18 @@ static void rope_store(struct ds_backend *be, struct ds_buf *qg, struct ds_buf *
     for (int j = 0; j < sh->n_rot / 2 && j < DS_CU_MAX_PAIRS; j++) freq.f[j] = pow((double)sh->rope_base, -2.0 * j / sh->n_rot);
     ds_cuda_ok(c,
                ds_cu_rope_store(&q, &freq, ds_cuda_proj(v), ds_cuda_ld(v, (size_t)(sh->n_kv * sh->hd)), kcache->own, vcache->own,
-                                c->kv_f16, be->step.pos, c->stream),
+                                c->kv_f16, c->ids.p, c->stream),
                "rotating and storing keys");
+}
+
+/* Few queries over many keys: the keys are divided as far as scratch allows, by powers of two, so that a recorded step serves
+ * many positions. */
+int ds_cuda_splits(const struct ds_cuda *c, const struct ds_attn_shape *sh, int n, int64_t pos)
+{
+    const size_t per_split = (size_t)n * (size_t)sh->n_head * (size_t)(sh->hd + 2), room = c->part.bytes / sizeof(float) / per_split;
+    int splits = 1;
+    while (splits < 64 && splits * 256 < pos + n && (size_t)splits * 2 <= room) splits *= 2;
+    return splits;
 }
 
 static void attn(struct ds_backend *be, struct ds_buf *y, const struct ds_buf *qg, const struct ds_buf *kcache,
@@ -168,6 +178,7 @@ static void attn(struct ds_backend *be, struct ds_buf *y, const struct ds_buf *q
         .n_kv = sh->n_kv,
         .hd = sh->hd,
         .pos = be->step.pos,
+        .at = c->ids.p,
         .splits = 1,
     };
     y->f8 = false;
@@ -175,15 +186,8 @@ static void attn(struct ds_backend *be, struct ds_buf *y, const struct ds_buf *q
         ds_cuda_ok(c, ds_cu_attn_sm90(&a, c->stream), "attending");
         return;
     }
-    /* few queries over many keys: divide the keys as far as scratch allows */
-    const int64_t by_keys = (a.pos + n + 255) / 256;
-    const size_t per_split = (size_t)n * (size_t)sh->n_head * (size_t)(sh->hd + 2),
-                 by_room = per_split ? c->part.bytes / sizeof(float) / per_split : 0;
-    if (by_keys > 1 && by_room > 1) {
-        a.splits = (int)(by_keys < 64 ? by_keys : 64);
-        if ((size_t)a.splits > by_room) a.splits = (int)by_room;
-        a.part = c->part.p;
-    }
+    a.splits = ds_cuda_splits(c, sh, n, a.pos);
+    a.part = c->part.p;
     ds_cuda_ok(c, ds_cu_attn_any(&a, c->stream), "attending");
 }
 

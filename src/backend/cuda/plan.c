@@ -45,7 +45,7 @@ static int wants(struct want w[MAX_WANTS], struct ds_cuda *c, const struct ds_si
         if (g->form == DS_CUDA_F8) x8 = largest(x8, T * ((size_t)g->in + sizeof(float)));
     }
     w[n++] = (struct want){ &c->workspace, DS_CUDA_WORKSPACE, "the library's workspace" };
-    w[n++] = (struct want){ &c->ids, T * sizeof(int32_t), "token ids" };
+    w[n++] = (struct want){ &c->ids, sizeof(int64_t) + T * sizeof(int32_t), "token ids" };
     w[n++] = (struct want){ &c->part, (size_t)DS_CUDA_SPLIT_ROWS * (size_t)sz->attn.n_head * (size_t)(sz->attn.hd + 2) * sizeof(float),
                             "split attention" };
     w[n++] = (struct want){ &c->tiles, tile_bytes(c, sz), "chunk tiles" };

@@ -154,13 +154,13 @@ static __device__ __forceinline__ void put_kv(void *cache, bool f16, int64_t at,
 
 /* One block per token: queries and keys turn in place, keys and values go to the caches. */
 __global__ void rope_store_kernel(ds_cu_qk c, ds_cu_freq freq, const uint16_t *__restrict__ v, int64_t ldv,
-                                  void *__restrict__ kcache, void *__restrict__ vcache, bool f16, int64_t pos)
+                                  void *__restrict__ kcache, void *__restrict__ vcache, bool f16, const int64_t *__restrict__ from)
 {
     next_may_start();
     prior_done();
     __shared__ float cs[DS_CU_MAX_PAIRS], sn[DS_CU_MAX_PAIRS];
     const int half = c.n_rot / 2, kv = c.n_kv * c.hd;
-    const int64_t t = blockIdx.x, to = (pos + t) * kv;
+    const int64_t t = blockIdx.x, pos = *from, to = (pos + t) * kv;
     for (int j = threadIdx.x; j < half; j += blockDim.x) {
         /* positions reach 2^18: the angle is reduced in f64 */
         const double theta = (double)(pos + t) * freq.f[j], turns = rint(theta * 0.15915494309189535);
@@ -245,7 +245,7 @@ extern "C" cudaError_t ds_cu_qk_norm(const struct ds_cu_qk *c, const float *gain
 }
 
 extern "C" cudaError_t ds_cu_rope_store(const struct ds_cu_qk *c, const struct ds_cu_freq *freq, const uint16_t *v, int64_t ldv,
-                                        void *kcache, void *vcache, bool f16, int64_t pos, cudaStream_t s)
+                                        void *kcache, void *vcache, bool f16, const int64_t *pos, cudaStream_t s)
 {
     if (c->n_rot > 2 * DS_CU_MAX_PAIRS) return cudaErrorInvalidValue;
     launch(rope_store_kernel, dim3((unsigned)c->n), 256, 0, s, *c, *freq, v, ldv, kcache, vcache, f16, pos);

@@ -95,6 +95,7 @@ void ds_cuda_weight_free(struct ds_backend *be, struct ds_weight *w)
     if (!w) return;
     *w->prev = w->next;
     if (w->next) w->next->prev = w->prev;
+    ds_cuda_graphs_drop(c);
     ds_cuda_group_leave(c, w);
     if (w->f32) cudaFree(w->f32);
     ds_cuda_mem_give(c, w->blocks, (size_t)w->bytes);

@@ -119,7 +119,7 @@ void ds_metal_buf_get(struct ds_backend *be, void *dst, const struct ds_buf *src
 void ds_metal_buf_set(struct ds_backend *be, struct ds_buf *dst, size_t off, const void *src, size_t n);
 float *ds_metal_buf_map(struct ds_backend *be, struct ds_buf *b, bool write);
 size_t ds_metal_elem_bytes(struct ds_backend *be, enum ds_buf_kind kind);
-uint64_t ds_metal_mem_available(struct ds_backend *be);
+uint64_t ds_metal_mem_available(struct ds_backend *be, const struct ds_sizes *sz);
 
 /* What an op reads; what it writes from nothing; what it reads and writes. Elements off.. , n of them (0: all). */
 struct ds_metal_mem ds_metal_in(struct ds_metal *m, const struct ds_buf *b, size_t off, size_t n);

@@ -40,8 +40,9 @@ void ds_metal_release(struct ds_metal *m, struct ds_mtl_buf *b, size_t bytes)
     m->used -= bytes;
 }
 
-uint64_t ds_metal_mem_available(struct ds_backend *be)
+uint64_t ds_metal_mem_available(struct ds_backend *be, const struct ds_sizes *sz)
 {
+    (void)sz;
     const struct ds_metal *m = ds_metal_of(be);
     return m->used < m->facts.working_set ? m->facts.working_set - m->used : 0;
 }

@@ -176,7 +176,9 @@ static bool begin(struct ds_backend *be, const struct ds_step *step)
     struct ds_split *s = split_of(be);
     be->step = *step;
     s->host->ops->begin(s->host, step);
-    s->dev->ops->begin(s->dev, step);
+    struct ds_step alone = *step;
+    alone.timeline = NULL;                 /* transfers in between: nothing to record */
+    s->dev->ops->begin(s->dev, &alone);
     return true;
 }
 

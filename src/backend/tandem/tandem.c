@@ -127,9 +127,11 @@ static void drain(struct ds_backend *be) { of(be)->a->ops->drain(of(be)->a); }
 
 static bool begin(struct ds_backend *be, const struct ds_step *s)
 {
+    struct ds_step alone = *s;
     be->step = *s;
-    of(be)->a->ops->begin(of(be)->a, s);
-    of(be)->b->ops->begin(of(be)->b, s);
+    alone.timeline = NULL;                 /* results are compared in between: nothing to record */
+    of(be)->a->ops->begin(of(be)->a, &alone);
+    of(be)->b->ops->begin(of(be)->b, &alone);
     return true;
 }
 
