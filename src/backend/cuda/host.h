@@ -121,6 +121,7 @@ struct ds_cuda {
     const struct ds_buf *tiles_of;     /* whose prepared inputs the tiles hold */
     struct ds_cuda_room wide[DS_CUDA_SETS];        /* results of one layer's groups: views of the next layer's replace them */
     int ubatch;
+    bool choosing;                     /* algorithms are being timed */
     uint64_t held;                     /* device bytes taken through ds_cuda_mem_take */
     cudaEvent_t *stamps; int n_stamps;
     struct ds_err err;                 /* first failure of this step */
@@ -189,6 +190,8 @@ void ds_cuda_product(struct ds_cuda *c, void *y, int64_t ldy, bool f32, bool add
 ds_status ds_cuda_choose_algorithms(struct ds_cuda *c, int ubatch, struct ds_err *e);
 
 /* matmul.c */
+/* The group's matrix in bf16: its copy, or decoded into scratch. */
+const uint16_t *ds_cuda_group_bf16(struct ds_cuda *c, const struct ds_cuda_group *g);
 void ds_cuda_matmul(struct ds_backend *be, int n_w, struct ds_buf *const *y, const struct ds_weight *const *w,
                     const struct ds_buf *x, int n, bool add);
 void ds_cuda_matmul_experts(struct ds_backend *be, struct ds_buf *y, const struct ds_weight *w, const struct ds_buf *x,

@@ -1,10 +1,10 @@
-/* Products through cuBLASLt: bf16 or e4m3 operands, f32 sums, one algorithm per shape chosen when the shape is first
- * seen. */
+/* Products through cuBLASLt: bf16 or e4m3 operands, f32 sums, one algorithm per shape: for the usual lengths the fastest of the
+ * library's candidates, timed at load; for others its first choice. */
 #include "backend/cuda/host.h"
 
 #include <stdlib.h>
 
-enum { CANDIDATES = 16, TUNE_FROM = 128, TUNE_RUNS = 3 };
+enum { CANDIDATES = 16, TUNE_RUNS = 3 };
 
 static bool lt_ok(struct ds_cuda *c, cublasStatus_t st, const char *doing)
 {
@@ -120,6 +120,7 @@ static bool describe(struct ds_cuda *c, struct ds_cuda_shape *s)
            layout(c, &s->d, out, s->rows, s->n, s->ldy);
 }
 
+/* Timed only at load: a step neither waits nor takes memory. */
 static void choose(struct ds_cuda *c, struct ds_cuda_shape *s, const struct ds_cuda_operands *o)
 {
     cublasLtMatmulPreference_t pref = NULL;
@@ -134,7 +135,7 @@ static void choose(struct ds_cuda *c, struct ds_cuda_shape *s, const struct ds_c
         found) {
         s->known = true;
         s->algo = r[0].algo;
-        if (found > 1 && s->n >= TUNE_FROM && s->n % 64 == 0) tune(c, s, r, found, o);
+        if (c->choosing && found > 1) tune(c, s, r, found, o);
     }
     cublasLtMatmulPreferenceDestroy(pref);
 }
@@ -185,14 +186,16 @@ ds_status ds_cuda_choose_algorithms(struct ds_cuda *c, int ubatch, struct ds_err
     if (!bytes || c->be.plan_only) return DS_OK;
     if (ds_cuda_mem_take(c, &x, bytes, "choosing algorithms", e) && ds_cuda_mem_take(c, &scale, scales, "choosing algorithms", e))
         ds_cuda_ok(c, ds_cu_probe_fill(x, (int64_t)bytes, 1, c->stream), "choosing algorithms");
+    c->choosing = true;
     for (size_t i = 0; scale && i < sizeof lengths / sizeof *lengths; i++)
         for (const struct ds_cuda_group *g = c->groups; g && lengths[i] <= ubatch; g = g->next) {
-            if (g->kind == DS_CUDA_OTHER || g->form == DS_CUDA_BLOCKS || g->out % 8 || g->in % 8 || g->out < 32) continue;
+            if (g->kind == DS_CUDA_OTHER || g->out % 8 || g->in % 8 || g->out < 32) continue;
             const bool f8 = g->form == DS_CUDA_F8, add = g->kind >= DS_CUDA_SETS;
             const struct ds_cuda_shape key = { .rows = g->out, .k = g->in, .n = lengths[i], .f32 = add, .add = add, .f8 = f8, .ldy = g->out };
-            const struct ds_cuda_operands o = { f8 ? (const void *)g->f8 : g->bf16, x, g->scale, f8 ? scale : NULL };
+            const struct ds_cuda_operands o = { f8 ? (const void *)g->f8 : ds_cuda_group_bf16(c, g), x, g->scale, f8 ? scale : NULL };
             shape_of(c, &key, &o);
         }
+    c->choosing = false;
     ds_cuda_ok(c, cudaStreamSynchronize(c->stream), "choosing algorithms");
     ds_cuda_mem_give(c, x, x ? bytes : 0);
     ds_cuda_mem_give(c, scale, scale ? scales : 0);

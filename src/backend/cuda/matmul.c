@@ -28,8 +28,7 @@ static const uint16_t *as_bf16(struct ds_cuda *c, const struct ds_weight *w)
     return c->decoded.p;
 }
 
-/* The same of a group. */
-static const uint16_t *group_as_bf16(struct ds_cuda *c, const struct ds_cuda_group *g)
+const uint16_t *ds_cuda_group_bf16(struct ds_cuda *c, const struct ds_cuda_group *g)
 {
     if (g->bf16) return g->bf16;
     if (!ds_cuda_room(c, &c->decoded, (size_t)g->in * (size_t)g->out * 2, "decoded weights", NULL)) return NULL;
@@ -116,7 +115,7 @@ static bool grouped(struct ds_cuda *c, int n_w, struct ds_buf *const *y, const s
     const struct ds_cuda_group *g = group_of(n_w, y, w);
     struct ds_cuda_operands o;
     if (!g || !ds_cuda_room(c, &c->wide[g->kind], (size_t)n * (size_t)g->out * 2, "grouped results", NULL)) return false;
-    if (!(g->form == DS_CUDA_F8 ? operands_f8(c, &o, g, 0, x, n) : operands(c, &o, x, group_as_bf16(c, g)))) return true;
+    if (!(g->form == DS_CUDA_F8 ? operands_f8(c, &o, g, 0, x, n) : operands(c, &o, x, ds_cuda_group_bf16(c, g)))) return true;
     uint16_t *at = c->wide[g->kind].p;
     ds_cuda_product(c, at, g->out, false, false, &o, n, g->out, g->in);
     for (int i = 0; i < n_w; i++) {
