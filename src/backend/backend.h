@@ -53,8 +53,8 @@ struct ds_step {
     bool logits;                   /* the head runs */
     int n_cuts;                    /* states kept within the step: a step with any is never replayed */
     unsigned skip;                 /* stages left out */
-    const void *timeline;          /* identifies the state buffers; NULL: never replayed. Two steps equal in all but pos and ids' values issue the same ops on the
-                                    * same buffers, so a backend may replay a recorded submission */
+    const void *timeline;          /* identifies the state buffers; NULL: never replayed. Two steps equal in all but pos and ids' values
+                                    * issue the same ops on the same buffers, so a backend may replay a recorded submission */
 };
 
 struct ds_gdn_shape { int n_kh, n_vh, dk, dv, conv_k; float eps; };   /* channels = 2*n_kh*dk + n_vh*dv */
