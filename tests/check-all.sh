@@ -171,13 +171,32 @@ installed() {
     (cd / && "$OLDPWD/$logs/prefix/bin/deltascope" run -p "Alice was beginning" -n 4)
 }
 
-all="clang_build asan tsan fuzzing no_profile arm64 old_x86 isa_levels memcheck cuda metal installed"
+# The official Python clients of both APIs against the server. The first python that has them: CLIENTS_PYTHON, the one that .ci/run
+# makes, or the system's.
+clients_python() {
+    for python in "$CLIENTS_PYTHON" build/clients/bin/python python3; do
+        [ -n "$python" ] && "$python" -c 'import anthropic, openai' 2>/dev/null && { echo "$python"; return; }
+    done
+    echo "a python3 with the packages openai and anthropic (python3 -m venv build/clients && build/clients/bin/pip install openai anthropic)"
+}
+clients() {
+    TMP=$PWD/$logs/clients
+    mkdir -p "$TMP" && export TMP
+    DS_BIN=bin PYTHONDONTWRITEBYTECODE=1 timeout 120 "$(clients_python)" tests/server/clients.py >"$logs/clients.out" 2>&1
+    code=$?
+    cat "$logs/clients.out"
+    echo "$(grep -c '^ok ' "$logs/clients.out") $(grep -c '^FAIL ' "$logs/clients.out")" >>"$DS_TALLY"
+    return $code
+}
+
+all="clang_build asan tsan fuzzing no_profile arm64 old_x86 isa_levels memcheck clients cuda metal installed"
 needs() {                               # the program that a step cannot do without
     case $1 in
         clang_build|fuzzing) echo clang ;;
         arm64) echo qemu-aarch64 ;;
         old_x86) echo qemu-x86_64 ;;
         memcheck) echo valgrind ;;
+        clients) clients_python ;;
         metal) echo clang++ ;;
         cuda) echo "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ;;
         *) echo sh ;;

@@ -86,16 +86,15 @@ static void message_head(const struct messages *a, struct ds_json_out *j)
 
 static const char *stop_reason(const struct messages *a, const struct ds_ending *f)
 {
-    if (f->reason == DS_FINISH_LENGTH || f->reason == DS_FINISH_INTERRUPTED) return "max_tokens";
-    if (f->reason == DS_FINISH_WINDOW) return "model_context_window_exceeded";
+    if (ds_talk_is_cut(&a->t, f)) return f->reason == DS_FINISH_WINDOW ? "model_context_window_exceeded" : "max_tokens";
     if (ds_talk_n_calls(&a->t)) return "tool_use";
-    return f->reason == DS_FINISH_STOP ? "stop_sequence" : "end_turn";
+    return ds_talk_reason(&a->t, f) == DS_FINISH_STOP ? "stop_sequence" : "end_turn";
 }
 
 static void stop_members(const struct messages *a, const struct ds_ending *f, struct ds_json_out *j)
 {
     ds_jo_member_str(j, "stop_reason", stop_reason(a, f));
-    ds_jo_member_str(j, "stop_sequence", f->reason == DS_FINISH_STOP ? f->stop : NULL);
+    ds_jo_member_str(j, "stop_sequence", ds_talk_reason(&a->t, f) == DS_FINISH_STOP ? f->stop : NULL);
 }
 
 /* --- blocks ---------------------------------------------------------------------------------------------- */

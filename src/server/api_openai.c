@@ -50,9 +50,9 @@ static void usage(struct ds_json_out *j, const struct ds_ending *f)
     ds_jo_obj_end(j);
 }
 
-static const char *reason(const struct chat *a, enum ds_finish f)
+static const char *reason(const struct chat *a, const struct ds_ending *f)
 {
-    if (f == DS_FINISH_LENGTH || f == DS_FINISH_WINDOW || f == DS_FINISH_INTERRUPTED) return "length";
+    if (ds_talk_is_cut(&a->t, f)) return "length";
     return ds_talk_n_calls(&a->t) ? "tool_calls" : "stop";
 }
 
@@ -288,7 +288,7 @@ static void finish_stream(struct chat *a, const struct ds_ending *f)
 {
     struct ds_json_out j;
     begin_delta(a, &j);
-    end_delta(a, &j, reason(a, f->reason));
+    end_delta(a, &j, reason(a, f));
     if (a->include_usage) {
         begin_chunk(a, &j);
         ds_jo_arr_end(&j);
@@ -322,7 +322,7 @@ static void finish_json(struct chat *a, const struct ds_ending *f)
     ds_jo_member_int(&j, "index", 0);
     message(a, &j);
     probs_member(a, &a->probs, &j);
-    ds_jo_member_str(&j, "finish_reason", reason(a, f->reason));
+    ds_jo_member_str(&j, "finish_reason", reason(a, f));
     ds_jo_obj_end(&j);
     ds_jo_arr_end(&j);
     usage(&j, f);

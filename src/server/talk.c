@@ -160,21 +160,43 @@ bool ds_talk_encode(struct ds_talk *t, const struct ds_call *c, struct ds_reques
 
 /* --- answer -------------------------------------------------------------------------------------------- */
 
+static void said(void *ctx, enum ds_said kind, const char *text, size_t n)
+{
+    struct ds_talk *t = ctx;
+    if (t->enough) return;
+    t->fn(t->ctx, kind, text, n);
+    t->enough = t->one_call && kind == DS_SAID_CALL_END;
+}
+
 bool ds_talk_listen(struct ds_talk *t, ds_said_fn fn, void *ctx)
 {
-    t->reader = ds_reader_new(t->d, &t->tail, fn, ctx);
+    t->fn = fn;
+    t->ctx = ctx;
+    t->reader = ds_reader_new(t->d, &t->tail, said, t);
     return t->reader != NULL;
+}
+
+enum ds_finish ds_talk_reason(const struct ds_talk *t, const struct ds_ending *f)
+{
+    return t->enough ? DS_FINISH_ENOUGH : f->reason;
+}
+
+bool ds_talk_is_cut(const struct ds_talk *t, const struct ds_ending *f)
+{
+    enum ds_finish why = ds_talk_reason(t, f);
+    return why == DS_FINISH_LENGTH || why == DS_FINISH_WINDOW || why == DS_FINISH_INTERRUPTED;
 }
 
 bool ds_talk_piece(struct ds_talk *t, const struct ds_piece *p)
 {
     ds_reader_feed(t->reader, p->text, p->n);
-    return !(t->one_call && ds_reader_n_calls(t->reader));
+    return !t->enough;
 }
 
 void ds_talk_finish(struct ds_talk *t, const struct ds_ending *f)
 {
-    ds_reader_finish(t->reader, f->reason != DS_FINISH_END && f->reason != DS_FINISH_ENOUGH);
+    enum ds_finish why = ds_talk_reason(t, f);
+    ds_reader_finish(t->reader, why != DS_FINISH_END && why != DS_FINISH_ENOUGH);
 }
 
 int ds_talk_n_calls(const struct ds_talk *t)

@@ -19,6 +19,8 @@ struct ds_talk {
     bool stream, progress;
     int thinking, preserve;         /* 0, 1, -1: as the template does */
     bool one_call;                  /* the answer ends with its first call */
+    bool enough;                    /* and it was told: what still comes is not wanted */
+    ds_said_fn fn; void *ctx;
 };
 
 /* Reads the template; model, thinking switches in "chat_template_kwargs" and sampling, stops aside, are read by
@@ -46,6 +48,9 @@ bool ds_talk_listen(struct ds_talk *t, ds_said_fn fn, void *ctx);
 bool ds_talk_piece(struct ds_talk *t, const struct ds_piece *p);
 void ds_talk_finish(struct ds_talk *t, const struct ds_ending *f);
 int ds_talk_n_calls(const struct ds_talk *t);
+/* Why the answer ended, for the client: the server may have gone on for a moment after it was complete. */
+enum ds_finish ds_talk_reason(const struct ds_talk *t, const struct ds_ending *f);
+bool ds_talk_is_cut(const struct ds_talk *t, const struct ds_ending *f);      /* by a limit or the end of the server */
 
 /* --- small things -------------------------------------------------------------------------------------- */
 
