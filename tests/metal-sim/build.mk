@@ -10,6 +10,10 @@ SHADER_OBJ := $(SHADERS:src/backend/metal/shaders/%.metal=$(BUILD)/$(SIM)/shader
 SIM_OBJ    := $(BUILD)/$(SIM)/sim.o $(BUILD)/$(SIM)/hooks.o $(SHADER_OBJ)
 METALTESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/metal/test_*.c))
 
+# The shaders once more, each with a mistake in it.
+FAULTS     := $(shell sed -n 's/^\([a-z][a-z_]*\) | .*/\1/p' $(SIM)/faults.txt)
+FAULT_OBJ  := $(FAULTS:%=$(BUILD)/$(SIM)/faults/%.o)
+
 ifeq ($(METAL),sim)
 # One object: kernels announce themselves from constructors, which a linker would leave out of a library.
 METALOBJ   := $(BUILD)/$(SIM)/device.o
@@ -30,6 +34,13 @@ $(BUILD)/$(SIM)/shaders/%.cpp: src/backend/metal/shaders/%.metal $(SIM)/wrap.py
 $(BUILD)/$(SIM)/shaders/%.o: $(BUILD)/$(SIM)/shaders/%.cpp $(BUILD)/flags
 	$(say) SIM $@
 	$(Q)$(SIM_CXX) -std=c++14 $(SIM_FLAGS) $(SIM_WATCH) -fno-exceptions -fno-rtti -I$(SIM) -Isrc/backend/metal/shaders -MMD -MP -c -o $@ $<
+$(BUILD)/$(SIM)/faults/%.cpp: $(SHADERS) $(SIM)/wrap.py $(SIM)/faults.txt
+	@mkdir -p $(@D)
+	$(Q)python3 $(SIM)/wrap.py src/backend/metal/shaders/$$(sed -n 's/^$* | \([a-z_.]*\) .*/\1/p' $(SIM)/faults.txt) $@ --plant $*
+$(BUILD)/$(SIM)/faults/%.o: $(BUILD)/$(SIM)/faults/%.cpp $(BUILD)/flags
+	$(say) SIM $@
+	$(Q)$(SIM_CXX) -std=c++14 $(SIM_FLAGS) $(SIM_WATCH) -w -fno-exceptions -fno-rtti -I$(SIM) -Isrc/backend/metal/shaders -MMD -MP -c -o $@ $<
+$(BUILD)/tests/metal/test_metal_faults: $(FAULT_OBJ)
 $(BUILD)/tests/metal/%.o: CPPFLAGS += -Itests
 $(METALTESTS): $(BUILD)/%: $(BUILD)/%.o $(SIM_OBJ) $(LIB)
 	$(say) LD $@

@@ -1,5 +1,6 @@
 /* First in every file that wrap.py makes. */
 #include "metal_stdlib"
+#include "backend/metal/args.h"
 #ifdef SIM_CHECK_SPACES
 #define SIM_EXECUTED(...)
 #define SIM_INSTANCE(...) template decltype(__VA_ARGS__) __VA_ARGS__;

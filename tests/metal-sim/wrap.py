@@ -8,7 +8,8 @@ The text stays as it is, line for line, but for three things that C++ cannot say
   - `[[attributes]]` of kernel arguments are read and removed
   - `template [[host_name("x")]] kernel decltype(f<A>) f<A>;` becomes a wrapper
 and a wrapper per kernel binds buffers and positions by those attributes. On the way it refuses what Metal would refuse and C++
-would not: see lint(). --plant applies one of the faults in faults.txt, for the tests that expect it to be found."""
+would not: see lint(). --plant NAME applies one of the mistakes of faults.txt; its kernels are called KERNEL@NAME and live in a
+namespace, so that a test can hold many."""
 import os
 import re
 import sys
@@ -120,17 +121,17 @@ def describe(kind, attribute, number):
     return f"{{ {number}, {size}, {written} }}"
 
 
-def wrapper(name, call, params, limit):
+def wrapper(name, call, params, limit, suffix):
     """One line, so that line numbers stay."""
     args = ", ".join(argument(*p) for p in params)
     table = ", ".join(describe(*p) for p in params if p[1] == "buffer")
     n = sum(p[1] == "buffer" for p in params)
     return (f"SIM_EXECUTED(namespace sim_of_{name} {{ static const sim_param params[] = {{ {table} }}; "
             f"static void run(const sim_thread &t) {{ {call}({args}); }} "
-            f"static sim_kernel k = {{ \"{name}\", run, params, {n}, {limit}, 0 }}; static sim_register r(&k); }})")
+            f"static sim_kernel k = {{ \"{name}{suffix}\", run, params, {n}, {limit}, 0 }}; static sim_register r(&k); }})")
 
 
-def convert(path, text):
+def convert(path, text, suffix):
     code = blank_comments(text)
     lint(path, code)
     edits, signatures, tail = [], {}, []
@@ -145,13 +146,13 @@ def convert(path, text):
         for a in re.finditer(r"\[\[[^]]*\]\]", code[open_at:close]):
             edits.append((open_at + a.start(), open_at + a.end(), ""))
         if not re.search(r"template\s*<[^>]*>\s*$", code[:m.start()]):
-            tail.append(wrapper(m.group(3), m.group(3), params, limit))
+            tail.append(wrapper(m.group(3), m.group(3), params, limit, suffix))
     for m in re.finditer(r"template\s*\[\[\s*host_name\(\"(\w+)\"\)\s*\]\]\s*kernel\s+decltype\((\w+)(<[^;]*?>)\)\s*\2\3\s*;", code):
         if m.group(2) not in signatures:
             fail(path, code, m.start(), f"{m.group(2)} is not a kernel above")
         params, limit = signatures[m.group(2)]
         edits.append((m.start(), m.end(), f"SIM_INSTANCE({m.group(2)}{m.group(3)})"))
-        tail.append(wrapper(m.group(1), m.group(2) + m.group(3), params, limit))
+        tail.append(wrapper(m.group(1), m.group(2) + m.group(3), params, limit, suffix))
     for m in re.finditer(r"^([ \t]+)threadgroup\s+(\w+)\s+(\w+)\s*((?:\[[^;]*\])?)\s*;", code, re.M):
         edits.append((m.start(), m.end(), f"{m.group(1)}SIM_THREADGROUP({m.group(2)}, {m.group(3)}, {m.group(4)});"))
     for m in re.finditer(r"\bconstant\s+int\s+(\w+)\s*\[\[\s*function_constant\((\d)\)\s*\]\]\s*;", code):
@@ -163,26 +164,28 @@ def convert(path, text):
     return text, tail
 
 
-def plant(text, name):
-    """faults.txt: lines `NAME | FILE | OLD | NEW`; OLD occurs once."""
+def plant(path, text, name):
     for line in open(os.path.join(HERE, "faults.txt"), encoding="utf-8"):
-        parts = [p.strip() for p in line.rstrip("\n").split(" | ")]
+        parts = line.rstrip("\n").replace("\\n", "\n").split(" | ")
         if parts[0] == name:
             if text.count(parts[2]) != 1:
-                sys.exit(f"faults.txt: {name}: '{parts[2]}' occurs {text.count(parts[2])} times in the shader")
-            return text.replace(parts[2], parts[3] if len(parts) > 3 else "")
+                sys.exit(f"faults.txt: {name}: its text occurs {text.count(parts[2])} times in {path}")
+            return text.replace(parts[2], parts[3])
     sys.exit(f"faults.txt has no fault {name}")
 
 
 def main():
     source, target = sys.argv[1], sys.argv[2]
+    fault = sys.argv[4] if sys.argv[3:4] == ["--plant"] else ""
     text = open(source, encoding="utf-8").read()
-    if len(sys.argv) > 4 and sys.argv[3] == "--plant":
-        text = plant(text, sys.argv[4])
-    body, tail = convert(source, text)
+    if fault:
+        text = plant(source, text, fault)
+    body, tail = convert(source, text, "@" + fault if fault else "")
     with open(target, "w", encoding="utf-8") as f:
-        f.write(f'#include "wrap.h"\n#line 1 "{source}"\n{body}\n')
-        f.write(f'#line 1 "{os.path.basename(target)}"\n' + "\n".join(tail) + "\n")
+        f.write('#include "wrap.h"\n')
+        f.write(f"namespace planted_{fault} {{\n" if fault else "")
+        f.write(f'#line 1 "{source}"\n{body}\n#line 1 "{os.path.basename(target)}"\n' + "\n".join(tail) + "\n")
+        f.write("}\n" if fault else "")
 
 
 main()
