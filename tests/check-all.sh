@@ -161,7 +161,7 @@ cuda() { build CUDA=1 all build/cuda-release/tests/kernels/check_backend; }
 metal() {
     build metal-tests || return 1
     # shellcheck disable=SC2046
-    tests_of release $(programs release metal)
+    tests_of release $(programs release metal) tests/metal/test_metal_language.sh
 }
 
 # What `make install` leaves works from there, and nothing else is needed.

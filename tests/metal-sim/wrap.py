@@ -63,6 +63,10 @@ def lint(path, text):
             continue
         if not re.search(r"\b(device|constant|threadgroup|thread)\b", inside):
             fail(path, text, m.start(), f"'{m.group()}': a pointer or reference names its address space")
+    for m in re.finditer(r"\(\s*(device|threadgroup|constant)\b[^()]*\*\s*\)\s*\(?\s*(\w+)", text):     # clang lets these casts pass
+        spaces = re.findall(rf"\b(device|threadgroup|constant|thread)\b[^;(){{}}]*?\b{m.group(2)}\b", text[:m.start()])
+        if not spaces or spaces[-1] != m.group(1):
+            fail(path, text, m.start(), f"'{m.group()}': a cast from one address space to another")
     for m in re.finditer(r"^(?:static\s+)?(?:const\s+)?(?:float|half|int|uint|uchar|ushort|char)[234]?\s+\w+\s*(?:\[[^]]*\])?\s*=", text, re.M):
         fail(path, text, m.start(), f"'{m.group()}': program-scope variables are constant")
 
@@ -174,12 +178,23 @@ def plant(path, text, name):
     sys.exit(f"faults.txt has no fault {name}")
 
 
+def lint_headers(folder, text, seen):
+    for name in re.findall(r'^#include "([^"/]+)"', text, re.M):
+        path = os.path.join(folder, name)
+        if name not in seen and os.path.exists(path):
+            seen.add(name)
+            header = blank_comments(open(path, encoding="utf-8").read())
+            lint(path, header)
+            lint_headers(folder, header, seen)
+
+
 def main():
     source, target = sys.argv[1], sys.argv[2]
     fault = sys.argv[4] if sys.argv[3:4] == ["--plant"] else ""
     text = open(source, encoding="utf-8").read()
     if fault:
         text = plant(source, text, fault)
+    lint_headers(os.path.dirname(source), text, set())
     body, tail = convert(source, text, "@" + fault if fault else "")
     with open(target, "w", encoding="utf-8") as f:
         f.write('#include "wrap.h"\n')
