@@ -9,7 +9,8 @@ In a turn either side warms up and then does one timed pass (llama.cpp: the whol
 one when the whole would take more than a second). The order within a pair alternates (AB BA AB ...). Ratios are of speed,
 deltascope / llama.cpp, above 1 means that deltascope is faster; their spread is that of the pairs. Processor time that other
 work took meanwhile is measured: a run with more than a few percent says that it is not to be quoted. The record goes to
-bench/results/NAME.json with everything that produced it.
+bench/results/NAME.json with everything that produced it. With --add its pairs join those that the record already has, so that a
+record can be collected in several short quiet windows; each window drops its first pair and notes its own share of other work.
 """
 import argparse
 import ctypes
@@ -134,6 +135,7 @@ class Deltascope:
             sys.exit(f"peers: {' '.join(self.command + list(more))} ended with code {done.returncode}")
         record = json.loads(done.stdout)
         self.about = {k: record.get(k) for k in ("machine", "model", "backend", "placement", "commit", "load_ms", "peak_rss_bytes")}
+        self.about["model"]["path"] = os.path.basename(self.about["model"]["path"])      # folders are this machine's own
         return record
 
     def prefill(self, ids):
@@ -206,6 +208,31 @@ def show(label, row):
           f" {row['speed_ratio']:.2f} ({row['speed_ratio_min']:.2f}-{row['speed_ratio_max']:.2f}) |", flush=True)
 
 
+def merge_row(rows, key, new):
+    """new into rows: the pairs of an equal row are joined."""
+    for i, old in enumerate(rows):
+        if all(old[k] == new[k] for k in key):
+            ours, theirs = (old[side + "_ms"] + new[side + "_ms"] for side in ("deltascope", "llama_cpp"))
+            rows[i] = {**{k: new[k] for k in key}, **summary(ours, theirs)}
+            return rows[i]
+    rows.append(new)
+    return new
+
+
+def load_record(path, base, model_hash):
+    """The record to add to, or a new one. Refuses to mix files, commits or settings."""
+    if not path.exists():
+        return {**base, "prefill": [], "decode": [], "windows": []}
+    record = json.loads(path.read_text())
+    about = record["deltascope"]
+    was = {**{k: record[k] for k in base}, "file": about["model"]["hash"], "commit": about["commit"]}
+    now = {**base, "file": model_hash[0], "commit": model_hash[1]}
+    wrong = [k for k in now if was[k] != now[k]]
+    if wrong:
+        sys.exit(f"peers: {path.name} was made with another {' and '.join(wrong)} ({', '.join(str(was[k]) for k in wrong)}): use another --name")
+    return record
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("model")
@@ -214,12 +241,13 @@ def main():
     p.add_argument("--depth", type=int, default=256, help="tokens before the decoded ones")
     p.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())
     p.add_argument("--ubatch", type=int, default=512)
-    p.add_argument("--reps", type=int, default=7)
+    p.add_argument("--reps", type=int, default=7, help="pairs that count; with --add fewer than five will do if the record has the rest")
     p.add_argument("--bin", default=ROOT / "bin" / "deltascope")
     p.add_argument("--isa", help="passed on to deltascope")
     p.add_argument("--name", help="bench/results/NAME.json (default: peers-MODEL-tN)")
+    p.add_argument("--add", action="store_true", help="add to that record instead of replacing it")
     o = p.parse_args()
-    if o.reps < 5:
+    if o.reps < 5 and not o.add:
         p.error("--reps: five pairs at least; one run is not a measurement")
     try:
         import llama_cpp  # noqa: F401  only to say what is missing before anything starts
@@ -232,36 +260,42 @@ def main():
     theirs = Llama(o.model, o.threads, o.ubatch, window)
     ours = Deltascope(o.bin, o.model, o.threads, o.ubatch, ["--isa", o.isa] if o.isa else [])
     ids = ours.ids(window)
-    record = {
-        "kind": "peers", "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "command": " ".join(["bench/peers.py"] + [pathlib.Path(a).name if os.path.exists(a) else a for a in sys.argv[1:]]),
-        "protocol": "warm-up and one timed pass per turn, turns alternate AB BA, first pair dropped, medians",
-        "threads": o.threads, "ubatch": o.ubatch, "reps": o.reps,
-        "prefill": [], "decode": None,
+    out = ROOT / "bench" / "results" / ((o.name or f"peers-{pathlib.Path(o.model).stem}-t{o.threads}") + ".json")
+    base = {
+        "kind": "peers", "protocol": "warm-up and one timed pass per turn, turns alternate AB BA, first pair of a window dropped, medians",
+        "threads": o.threads, "ubatch": o.ubatch,
     }
+    if not o.add:
+        out.unlink(missing_ok=True)
+    record = load_record(out, base, (ours.about["model"]["hash"], ours.about["commit"]))
     print("| ms             | deltascope                   | llama.cpp                    | speed ratio (pairs) |")
     print("|----------------|------------------------------|------------------------------|---------------------|")
+    touched = []
     for n in lengths:
         row = {"P": n, **summary(*alternate(ours, theirs, o.reps, lambda side, n=n: side.prefill(ids[:n])))}
-        record["prefill"].append(row)
-        show(f"prefill {n}", row)
+        touched.append(merge_row(record["prefill"], ["P"], row))
+        show(f"prefill {n}", touched[-1])
     if o.decode:
         row = {"depth": o.depth, "steps": o.decode,
                **summary(*alternate(ours, theirs, o.reps, lambda side: side.decode(ids, o.depth, o.decode)))}
-        record["decode"] = row
-        show(f"decode @{o.depth}", row)
+        touched.append(merge_row(record["decode"], ["depth", "steps"], row))
+        show(f"decode @{o.depth}", touched[-1])
     theirs.close()
     share = others.share()
-    record["other_work_share"] = None if share is None else round(share, 3)
+    record["windows"].append({
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "command": " ".join(["bench/peers.py"] + [pathlib.Path(a).name if os.path.exists(a) else a for a in sys.argv[1:]]),
+        "pairs": o.reps, "other_work_share": None if share is None else round(share, 3),
+    })
     record["deltascope"] = ours.about
     record["llama_cpp"] = {"package": "llama-cpp-python", **theirs.about}
-    name = o.name or f"peers-{pathlib.Path(o.model).stem}-t{o.threads}"
-    out = ROOT / "bench" / "results" / (name + ".json")
-    out.parent.mkdir(exist_ok=True)
+    out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(record, indent=1) + "\n")
     if share is None or share > 0.05:
         print(f"\nOther work used {'an unknown share' if share is None else f'{share:.0%}'} of the processors meanwhile. Threads that wait for each other suffer"
               "\nmost from it, and llama.cpp's spin: do not quote this run.")
+    if any(len(row["deltascope_ms"]) < 5 for row in touched):
+        print("\nFewer than five pairs so far: not a measurement yet.")
     print(f"\nwritten: {out.relative_to(ROOT)}")
 
 
