@@ -227,17 +227,21 @@ INLINE void prefetch_tile(const struct ds_gemm_call *c, int r, int rows, int t, 
     }
 }
 
-/* A part of `parts` of what the next stretch will unpack, so that it comes from memory while this one computes. */
-struct ahead { const char *p; size_t stride; int rows, bytes; };
-INLINE void prefetch_weights(const struct ahead *a, int part, int parts)
+/* What the next stretch will unpack, fetched a few lines per tile so that it comes from memory while this one computes. */
+struct ahead { const char *row, *line; size_t stride; int rows, bytes, per_tile; };
+INLINE void prefetch_weights(struct ahead *a)
 {
-    int lines = a->bytes / 64 + 1, all = a->rows * lines;
-    for (int i = (int)((int64_t)all * part / parts); i < (int)((int64_t)all * (part + 1) / parts); i++)
-        __builtin_prefetch(a->p + a->stride * (size_t)(i / lines) + 64 * (i % lines), 0, 3);
+    for (int i = 0; i < a->per_tile && a->rows > 0; i++) {
+        __builtin_prefetch(a->line, 0, 3);
+        a->line += 64;
+        if (a->line < a->row + a->bytes + 63) continue;      /* a row may begin anywhere in a line */
+        a->line = a->row += a->stride;
+        a->rows--;
+    }
 }
 
 /* What follows the stretch at k0 of the panel at r: the next stretch, or the next panel's first, or the next call's, or nothing. */
-static inline struct ahead weights_ahead(const struct ds_gemm_call *c, size_t stride, int step, int r, int k0)
+static inline struct ahead weights_ahead(const struct ds_gemm_call *c, size_t stride, int step, int r, int k0, int tiles)
 {
     int rows = min_int(ROWS, c->r1 - r);
     if ((k0 += step) >= c->k) {
@@ -246,8 +250,9 @@ static inline struct ahead weights_ahead(const struct ds_gemm_call *c, size_t st
         rows = min_int(ROWS, c->r1 - r);
         if (rows <= 0 && c->ahead) r = c->ahead, rows = ROWS;
     }
-    return (struct ahead){ (const char *)c->w + stride * (size_t)r + ds_type_row_bytes(c->type, (size_t)k0), stride, rows,
-                           (int)ds_type_row_bytes(c->type, (size_t)min_int(step, c->k - k0)) };
+    const char *row = (const char *)c->w + stride * (size_t)r + ds_type_row_bytes(c->type, (size_t)k0);
+    const int bytes = (int)ds_type_row_bytes(c->type, (size_t)min_int(step, c->k - k0));
+    return (struct ahead){ row, row, stride, rows, bytes, ROWS * (bytes / 64 + 2) / tiles + 1 };
 }
 
 /* Tokens t0..t1-1 of the call with the panel of rows r..r+rows-1. */
@@ -259,12 +264,12 @@ static void panel_product(const struct ds_gemm_call *c, const struct product *f,
     const int step = stretch(af), tiles = (t1 - t0 + TOKS - 1) / TOKS;
     for (int k0 = 0; k0 < c->k; k0 += step) {
         const int len = min_int(step, c->k - k0);
-        const struct ahead next = weights_ahead(c, stride, step, r, k0);
+        struct ahead next = weights_ahead(c, stride, step, r, k0, tiles);
         f->unpack(p, w + ds_type_row_bytes(c->type, (size_t)k0), stride, rows, len);
         for (int i = 0; i < tiles; i++) {
             const int t = t0 + i * TOKS, width = min_int(TOKS, c->n - t);
             float *acc = p->acc + i * TOKS * ROWS;
-            if (next.rows > 0) prefetch_weights(&next, i, tiles);
+            prefetch_weights(&next);
             if (k0 + len == c->k) prefetch_tile(c, r, rows, t, width);
             f->kernel[width - 1](p, tile_at(c->x, af, c->n, c->k, k0, t), acc, len, k0 == 0);
             if (k0 + len == c->k) store_tile(c, acc, r, rows, t, width);
