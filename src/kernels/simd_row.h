@@ -90,7 +90,8 @@ static void gdn_gates(float *g, float *beta, const float *a, const float *b, con
     }
 }
 
-/* One strip of m <= VL channels through all tokens; the window of four inputs stays in registers. */
+/* One strip of m <= VL channels through all tokens; the window of four inputs stays in registers. Rows of u lie pages apart, where no
+ * hardware prefetcher sees the next strip coming, so this one asks for it. */
 static void conv4_strip(float *f, size_t ldf, const float *u, size_t ldu, const float *hist, size_t ldh, const float *w, int n,
                         int m)
 {
@@ -109,6 +110,8 @@ static void conv4_strip(float *f, size_t ldf, const float *u, size_t ldu, const 
         vf s = v_silu(v_fma(t[3], x3, v_fma(t[2], x2, v_fma(t[1], x1, v_mul(t[0], x0)))));
         if (m == VL) v_store(f, s);
         else v_store_n(f, s, m);
+        __builtin_prefetch(u + VL);
+        __builtin_prefetch(f + VL, 1);
         x0 = x1, x1 = x2, x2 = x3;
     }
 }
