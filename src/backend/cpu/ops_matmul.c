@@ -74,7 +74,7 @@ static void product_task(void *ctx, int i, int thread)
 static void cut(struct part *p, const struct ds_cpu *c, bool decode, int first)
 {
     const double work = (double)p->rows * p->call.k * p->call.n;
-    const int few = c->threads == 1 ? 1 : 6 * c->threads, worth = (int)(work / (decode ? 65536 : 4e6)) + 1;
+    const int few = c->threads == 1 ? 1 : (decode ? 2 : 6) * c->threads, worth = (int)(work / (decode ? 65536 : 4e6)) + 1;
     const int want = c->threads == 1 || decode ? min_int(few, worth) : worth;
     p->row_block = round_up(ceil_div(p->rows, min_int(want, p->rows)), c->g.row_step);
     const int blocks = ceil_div(p->rows, p->row_block), tok_cuts = decode ? 1 : min_int(min_int(few, want) / blocks, ceil_div(p->call.n, 64));
