@@ -14,6 +14,7 @@ INLINE void unpack_float(enum ds_type_id id, const struct panel *p, const char *
             for (int l = 0; l < LANES; l++) {
                 if (r + l < rows) widen(linear + l * LANES, id, src + stride * (size_t)(r + l) + (size_t)i * (size_t)bytes, len - i);
                 else memset(linear + l * LANES, 0, LANES * 4);
+                if (p->ahead) fetch(p->ahead + stride * (size_t)(r + l) + (size_t)i * (size_t)bytes, LANES * bytes);
             }
             transpose_f32(q + i * ROWS + r, linear);
         }

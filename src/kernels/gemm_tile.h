@@ -103,6 +103,7 @@ struct panel {
     int16_t *row_m;            /* [ROWS][16] */
     int16_t *x;                /* a tile's integers as int16, for kernels that want them so */
     float *acc;
+    const char *ahead;         /* rows that will be unpacked next, to fetch while these are; or NULL */
 };
 
 enum {
@@ -124,6 +125,7 @@ static struct panel panel_at(void *scratch)
     o.row_m = (int16_t *)(p + ROWS * (256 + 64));
     o.x = (int16_t *)(p += PANEL_ROWS);
     o.acc = (float *)(p += PANEL_X);
+    o.ahead = NULL;
     return o;
 }
 
@@ -150,6 +152,11 @@ static inline void transpose_32_wide(int16_t *q, const int8_t *rows);
 /* to[j][row] <- rows[row][j] for the first n = 4, 8 or 16 dwords of ROWS rows that lie `stride` bytes apart. */
 static inline void transpose_dwords(void *to, const void *rows, int stride, int n);
 
+INLINE void fetch(const char *p, int bytes)
+{
+    for (int i = 0; i < bytes; i += 64) __builtin_prefetch(p + i, 0, 3);
+}
+
 /* Unpacks len elements of `rows` rows that lie `stride` bytes apart. */
 static inline __attribute__((always_inline)) void unpack_panel(enum ds_type_id id, const struct panel *panel, const char *src, size_t stride, int rows,
                                                                int len)
@@ -166,6 +173,7 @@ static inline __attribute__((always_inline)) void unpack_panel(enum ds_type_id i
             if (f.chunk == 32) ds_unpack_32(id, &c, src + stride * (size_t)r);
             else ds_unpack_256(id, &c, src + stride * (size_t)r);
             if (f.min == DS_MIN_F32) min[r] *= -1.0f / 128;      /* it meets the packed -128 * sum */
+            if (p.ahead) fetch(p.ahead + bytes * (size_t)(i / f.chunk) + stride * (size_t)r, (int)bytes);
         }
         for (int j = 0; j < f.chunk; j += 32) {
             if (kind.wide) transpose_32_wide((int16_t *)p.q + (i + j) * ROWS, p.rows + j);
@@ -256,20 +264,21 @@ static inline struct ahead weights_ahead(const struct ds_gemm_call *c, size_t st
 }
 
 /* Tokens t0..t1-1 of the call with the panel of rows r..r+rows-1. */
-static void panel_product(const struct ds_gemm_call *c, const struct product *f, const struct panel *p, enum ds_act_fmt af, int r, int rows,
-                          int t0, int t1)
+static void panel_product(const struct ds_gemm_call *c, const struct product *f, struct panel *p, enum ds_act_fmt af, int r, int rows, int t0, int t1)
 {
+    enum { FEW_TILES = 8 };       /* so few that the tiles take no longer than the unpacking */
     const size_t stride = ds_type_row_bytes(c->type, (size_t)c->k);
     const char *w = (const char *)c->w + stride * (size_t)r;
     const int step = stretch(af), tiles = (t1 - t0 + TOKS - 1) / TOKS;
     for (int k0 = 0; k0 < c->k; k0 += step) {
         const int len = min_int(step, c->k - k0);
         struct ahead next = weights_ahead(c, stride, step, r, k0, tiles);
+        p->ahead = tiles <= FEW_TILES && next.rows > 0 ? next.row : NULL;
         f->unpack(p, w + ds_type_row_bytes(c->type, (size_t)k0), stride, rows, len);
         for (int i = 0; i < tiles; i++) {
             const int t = t0 + i * TOKS, width = min_int(TOKS, c->n - t);
             float *acc = p->acc + i * TOKS * ROWS;
-            prefetch_weights(&next);
+            if (!p->ahead) prefetch_weights(&next);
             if (k0 + len == c->k) prefetch_tile(c, r, rows, t, width);
             f->kernel[width - 1](p, tile_at(c->x, af, c->n, c->k, k0, t), acc, len, k0 == 0);
             if (k0 + len == c->k) store_tile(c, acc, r, rows, t, width);
