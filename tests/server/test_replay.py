@@ -1,0 +1,43 @@
+#!/usr/bin/env python3
+"""The agent's session of bench/replay.py: what it may cost."""
+import json
+import subprocess
+import sys
+import tempfile
+
+from harness import BIN, HEAVY, ROOT, SANITIZED, check, run_cases, skip
+
+
+def replay(*options):
+    with tempfile.NamedTemporaryFile(suffix=".json") as out:
+        command = [sys.executable, "-B", str(ROOT / "bench" / "replay.py"), "--bin", str(BIN / "deltascope-server"), "--out", out.name, *options]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        print("  " + "\n  ".join(done.stdout.splitlines()[-5:]))
+        check(done.returncode == 0, "replay ended with code", done.returncode)
+        return json.load(out)
+
+
+def a_turn_costs_its_new_tokens():
+    for api in ("messages", "chat"):
+        total = replay("--api", api)["total"]
+        check(total["reuse_share"] >= 0.95, api, "reuses", total["reuse_share"])
+
+
+def restart_costs_an_interval():
+    record = replay("--restart")
+    restart = record["total"]["restart"]
+    turn = [r for r in record["requests"] if r["turn"] == 16][0]
+    before = [r for r in record["requests"] if r["turn"] == 15][-1]
+    new = turn["prompt"] - before["prompt"]
+    check(restart["stop_s"] < 5, "SIGTERM took", restart["stop_s"], "s")
+    check(restart["recomputed"] <= max(0, new) + 512, restart, "of these new:", new)
+
+
+def five_times_faster_than_cold():
+    if SANITIZED or not HEAVY:
+        skip("a comparison of times; DS_HEAVY=1 runs it")
+    total = replay("--cold")["total"]
+    check(total["wall_ratio"] >= 5, "cold takes only", total["wall_ratio"], "times as long")
+
+
+run_cases([a_turn_costs_its_new_tokens, restart_costs_an_interval, five_times_faster_than_cold])
