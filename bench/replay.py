@@ -27,7 +27,8 @@ import sys
 import tempfile
 import threading
 
-from served import ROOT, Client, Server, ServerFailed
+sys.dont_write_bytecode = True
+from served import ROOT, Client, Server, ServerFailed  # noqa: E402
 
 SYSTEM, TURNS, TURN_MIN, TURN_MAX, ANSWER = 12000, 30, 500, 3000, 150       # tokens at scale 1
 EDIT_TURN, EDITED_TURN, SIDE_BEFORE, SIDE_BESIDE, LEAVE_TURN, RESTART_AFTER = 18, 9, 4, 20, 23, 15
