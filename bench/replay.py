@@ -395,7 +395,7 @@ def window_of(client):
     status, models = client.get("/v1/models")
     if status != 200:
         raise ServerFailed(f"/v1/models answers {status}: {models}")
-    return models["data"][0]["context_length"]
+    return models["data"][0]["context_window"]
 
 
 def play(o, pair):

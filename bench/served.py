@@ -67,11 +67,16 @@ class Server:
             self.process.wait()
         return self.process.returncode, time.monotonic() - started
 
+    def status(self):
+        code, status = self.client.get("/status")
+        if code != 200:
+            raise ServerFailed(f"/status answers {code}: {status}")
+        return status
+
     def rss(self):
-        """Bytes of the process that are resident and its own: what is mapped from the model's file is not counted."""
+        """Bytes of the process that are resident, what it mapped from the model's file included."""
         with open(f"/proc/{self.process.pid}/status") as f:
-            fields = dict(line.split(":", 1) for line in f)
-        return (int(fields["RssAnon"].split()[0]) + int(fields["RssShmem"].split()[0])) * 1024
+            return next(int(line.split()[1]) for line in f if line.startswith("VmRSS:")) * 1024
 
     def __enter__(self):
         return self

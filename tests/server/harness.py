@@ -4,6 +4,7 @@
 
 It runs in the repository root. A case fails when it raises (check, an error); `skip("why")` passes it with a sentence. DS_BIN names the
 folder of the programs under test. DS_HEAVY=1 runs the cases that take minutes."""
+import functools
 import os
 import pathlib
 import random
@@ -45,16 +46,16 @@ def wait_until(condition, seconds, what):
     return time.monotonic() - started
 
 
+@functools.cache
+def book():
+    """Words of a book that the shipped model knows by heart, as it tells it."""
+    return run_tool("Alice was beginning to get very tired", 4000).split()
+
+
 def words(seed, n):
-    """Prose of n words out of the book that the model knows, the same for the same seed."""
-    rng = random.Random(seed)
-    return " ".join(rng.choice(BOOK) for _ in range(n))
-
-
-BOOK = """Alice was beginning to get very tired of sitting by her sister on the bank and of having nothing to do once or twice she had peeped
-into the book but it had no pictures or conversations in it what is use thought without so considering own mind as well could for hot day made
-feel sleepy stupid whether pleasure making a daisy chain would be worth trouble getting up picking daisies when suddenly white rabbit with pink
-eyes ran close""".split()
+    """n words in a row of that book, the same for the same seed: a prompt that leaves the model in little doubt."""
+    at = random.Random(seed).randrange(max(1, len(book()) - n))
+    return " ".join(book()[at:at + n])
 
 
 def run_tool(prompt, n, *options):

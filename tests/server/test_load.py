@@ -55,9 +55,7 @@ def many_short_requests():
 def memory_stays_within_the_plan():
     """40 turns that never share a prefix with more than the turn before: the store fills up and evicts."""
     with Server(None, "--snapshot-mem", "96M", "--ctx", 4096) as server:
-        status, props = server.client.get("/props")
-        check(status == 200, props)
-        limit = props["memory"]["limit_bytes"]
+        limit = server.status()["memory_bytes"]["planned"]
         most = 0
         text = ""
         for turn in range(40):

@@ -76,9 +76,8 @@ def leaves_at(server, share, seed):
 
 
 def idle(server):
-    status, props = server.client.get("/props")
-    check(status == 200, props)
-    return props["active"] == 0
+    load = server.status()["load"]
+    return load["running"] + load["waiting"] == 0
 
 
 def client_leaves():
@@ -89,12 +88,12 @@ def client_leaves():
             print(f"  left at {share:.0%} with {done} of {usage['prompt_tokens']} tokens: freed after {freed:.2f} s, the retry takes {cached} from the store")
             check(SANITIZED or freed < max(1, CHUNK_S), "the engine went on for", freed, "s")
             check(cached >= min(done, usage["prompt_tokens"] - 1), "computed", done, "but the retry has", cached)
-            check(text == run_tool(words(100 + i, 500), 8), "another answer after", share)
+            check(text == run_tool(words(100 + i, 500), 8, *SLOW), "another answer after", share)
 
 
 def queued_client_leaves():
     prompts = [words(200 + i, 150) for i in range(3)]
-    alone = [run_tool(p, 8) for p in prompts]
+    alone = [run_tool(p, 8, *SLOW) for p in prompts]
     with Server(None, *SLOW, "--parallel", 1) as server:
         got = {}
         threads = []
