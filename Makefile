@@ -118,7 +118,7 @@ TOOLLIB := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tools/common/*.c tools/cmd/*.c
 TOOLS   := $(patsubst tools/%.c,$(BIN)/%,$(wildcard tools/*.c))
 TOOLOBJ := $(TOOLS:$(BIN)/%=$(BUILD)/tools/%.o)
 TESTS   := $(TESTSRC:%.c=$(BUILD)/%)
-SHTESTS := $(wildcard tests/sh/test_*.sh tests/server/test_*.py)
+SHTESTS := $(wildcard tests/sh/test_*.sh)
 FUZZERS := $(FUZZSRC:%.c=$(BUILD)/%)
 
 # Fuzz targets: with libFuzzer in its configuration, elsewhere test programs that run the target's corpus.

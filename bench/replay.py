@@ -4,7 +4,7 @@
     python3 bench/replay.py [MODEL.gguf] [--scale S] [--cold] [--restart] [--api messages|chat] [--url URL]
 
 The trace is generated from a seed, the same every time: 12K tokens of system prompt and tools; 30 turns that add 0.5-3K tokens
-each, most of them loops of tool calls and results, whose thinking is dropped when the next turn begins; in turn 18 an
+each, most of them loops of tool calls and results, whose thinking is dropped when the next turn begins; in turn 16 an
 earlier tool result is cut out; before turn 4 and beside turn 20 a side request with a system prompt of its own;
 in turn 23 the client leaves and asks again; with the Messages API a nonce that changes with each request stands at the head
 of the system prompt. --scale multiplies every length (default: 1 where the window holds it, else 0.1). The answers are
@@ -30,8 +30,8 @@ import threading
 sys.dont_write_bytecode = True
 from served import ROOT, Client, Server, ServerFailed  # noqa: E402
 
-SYSTEM, TURNS, TURN_MIN, TURN_MAX, ANSWER = 12000, 30, 500, 3000, 150       # tokens at scale 1
-EDIT_TURN, EDITED_TURN, SIDE_BEFORE, SIDE_BESIDE, LEAVE_TURN, RESTART_AFTER = 18, 9, 4, 20, 23, 15
+SYSTEM, TURNS, TURN_MIN, TURN_MAX, ANSWER = 12000, 30, 500, 3000, 80       # tokens at scale 1
+EDIT_TURN, EDITED_TURN, SIDE_BEFORE, SIDE_BESIDE, LEAVE_TURN, RESTART_AFTER = 16, 10, 4, 20, 23, 15
 
 WORDS = """the a of and to in it was that she he they with at on for as but had said not all there so when out up down into could would about little
 then door table house garden river morning night king queen rabbit cat dog hand head eyes voice time way thing word end side road tree water
@@ -71,25 +71,29 @@ class Writer:
 
 
 class Step:
-    """One tool call: thinking and a word before it, its input, its result."""
+    """One tool call: thinking before it, its input, its result."""
 
     def __init__(self, writer, tokens):
         self.thinking = writer.text(tokens * 0.3)
         self.name, _, self.parameters = writer.rng.choice(TOOLS)
-        self.input = {k: f"{writer.rng.choice(WORDS)}.c" if t == "string" else writer.rng.randint(1, 400)
-                      for k, t in self.parameters.items()}
-        self.result = writer.text(tokens * 0.6)
+        self.input = {list(self.parameters)[0]: f"{writer.rng.choice(WORDS)}.c"}
+        self.result = writer.text(tokens * 0.7)
 
 
 class Trace:
-    def __init__(self, scale, seed, count):
+    """count(text): tokens of a text; count_chat(system, tools, history): tokens of a whole prompt, the template's own included."""
+
+    def __init__(self, scale, seed, count, count_chat):
         w = Writer(seed, count)
         self.scale, self.seed = scale, seed
         self.answer = max(8, round(ANSWER * scale))
-        tools_cost = count(json.dumps([self.tool(*t) for t in TOOLS]))
-        share = max(0, SYSTEM * scale * 0.4 - tools_cost) / len(TOOLS)
-        self.tools = [self.tool(name, (text + " " + w.text(share)) if share > 8 else text, parameters) for name, text, parameters in TOOLS]
-        self.system = w.text(max(16, SYSTEM * scale - count(json.dumps(self.tools))))
+        plain = [self.tool(*t) for t in TOOLS]
+        spare = SYSTEM * scale - count_chat("", plain, [("user", "")])
+        self.tools = [{**t, "description": t["description"] + " " + w.text(spare * 0.3 / len(TOOLS))} for t in plain] if spare > 400 else plain
+        head = count_chat("", self.tools, [("user", "")])
+        self.system = w.text(max(16, SYSTEM * scale - head))
+        step = Step(w, 0)
+        self.step_cost = count_chat("", self.tools, [("user", ""), ("assistant", "", "", step), ("result", step)]) - head
         self.turns = [self.turn(w, i) for i in range(1, TURNS + 1)]
         self.sides = [("Write a title of a few words for the conversation.", w.text(500 * scale)) for _ in range(2)]
 
@@ -99,15 +103,11 @@ class Trace:
             "type": "object", "properties": {k: {"type": t} for k, t in parameters.items()}, "required": list(parameters)[:1]}}
 
     def turn(self, w, number):
-        tokens = self.scale * TURN_MIN * (TURN_MAX / TURN_MIN) ** w.rng.random()
-        steps = min(w.rng.randint(1, 5), int(tokens / (60 + self.answer)))
-        if number == EDITED_TURN:
-            steps = max(1, steps)
-        if number == LEAVE_TURN:
-            tokens = self.scale * TURN_MAX
-        own = tokens / (steps + 1)
-        loop = [Step(w, max(16, tokens / (steps + 1) - self.answer - 40)) for _ in range(steps)]
-        return {"user": w.text(max(8, own - self.answer - 10)), "steps": loop}
+        tokens = self.scale * (TURN_MAX if number == LEAVE_TURN else w.rng.triangular(TURN_MIN, TURN_MAX, TURN_MAX))
+        least = self.step_cost + self.answer + 4
+        steps = max(number == EDITED_TURN, min(w.rng.randint(3, 8), int(tokens / least)))
+        text = max(0, tokens - self.answer - steps * (self.step_cost + self.answer)) / (steps + 1)
+        return {"user": w.text(max(4, text)), "steps": [Step(w, max(4, text)) for _ in range(steps)]}
 
 
 # --- the two dialects ---------------------------------------------------------------------------------------------------
@@ -398,11 +398,18 @@ def window_of(client):
     return models["data"][0]["context_window"]
 
 
+def count_chat(client, system, tools, history):
+    status, answer = client.post("/v1/messages/count_tokens", Messages().body("replay", system, tools, history, 1, 0))
+    if status != 200:
+        raise ServerFailed(f"/v1/messages/count_tokens answers {status}: {answer}")
+    return answer["input_tokens"]
+
+
 def play(o, pair):
     warm, cold = pair.clients()
     window = window_of(warm)
     scale = o.scale or (1.0 if window >= 90000 else 0.1)
-    trace = Trace(scale, o.seed, lambda text: len(warm.tokenize(text)))
+    trace = Trace(scale, o.seed, lambda text: len(warm.tokenize(text)), lambda *chat: count_chat(warm, *chat))
     p = Play(trace, DIALECTS[o.api](), warm, cold)
     restart = None
     print(f"scale {scale:g}, window {window} tokens\n")

@@ -37,7 +37,7 @@ asan() {
     build CONF=asan all tests || return 1
     # shellcheck disable=SC2046
     ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
-        tests_of asan -t 900 $(programs asan unit kernels model fuzz) tests/sh/test_*.sh tests/server/test_*.py
+        tests_of asan -t 900 $(programs asan unit kernels model fuzz) tests/sh/test_*.sh
 }
 
 # Data races, in what uses threads: the pool, and a few forward passes (whole test programs take too long under this sanitizer).

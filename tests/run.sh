@@ -3,7 +3,7 @@
 #
 #   tests/run.sh [-n NAME] [-w WRAPPER] [-t SECONDS] PROGRAM...
 #
-# A PROGRAM is an executable or a script (*.sh, *.py) that lists its cases with --list, runs the named ones or all, and
+# A PROGRAM is an executable or a script (*.sh) that lists its cases with --list, runs the named ones or all, and
 # prints `ok CASE` or `FAIL CASE` for each. A case that was listed and never reported (a crash, a time-out) has failed.
 #   -n NAME       only this case, or the program or script of this name; empty: everything
 #   -w WRAPPER    runs programs under it ("qemu-aarch64 -cpu max")
@@ -35,7 +35,6 @@ limited() {
 run() {
     case $1 in
         *.sh) limited sh "$@" ;;
-        *.py) limited python3 -B "$@" ;;
         *) # shellcheck disable=SC2086
            limited $wrapper "$@" ;;
     esac
@@ -43,7 +42,6 @@ run() {
 
 for program in "$@"; do
     short=$(basename "$program" .sh)
-    short=${short%.py}
     if ! run "$program" --list >"$tmp/list" 2>"$tmp/out" || [ ! -s "$tmp/list" ]; then
         [ -z "$only" ] || [ "$only" = "$short" ] || continue
         matched=1 failed=$((failed + 1))

@@ -1,14 +1,15 @@
-#!/usr/bin/env python3
 """Prompts that grow, are cut, edited, repeated: over HTTP each answer is that of a process that had never seen any of it."""
 import random
+import sys
 import tempfile
 
-from harness import HEAVY, SANITIZED, Server, check, run_cases, words
+from prose import HEAVY, words
+from serving import SANITIZED, Server, check, run_cases
 
 EVERY = 64
 ANSWER = 12
 TIE = 0.25                          # nats between the two likeliest tokens
-OPTIONS = ["--ctx", 2048, "--snapshot-every", EVERY, "--parallel", 2, "--threads", 1]
+OPTIONS = ("--snapshot-every", EVERY, "--parallel", 2, "--quiet")
 
 
 class Script:
@@ -47,9 +48,7 @@ def common(ids, past):
 
 
 def complete(server, prompt):
-    status, answer = server.client.post("/v1/completions", {"prompt": prompt, "max_tokens": ANSWER, "temperature": 0, "logprobs": 2})
-    check(status == 200, answer)
-    return answer
+    return server.complete(prompt, max_tokens=ANSWER, temperature=0, logprobs=2)
 
 
 def same_or_tie(warm, cold, what):
@@ -65,26 +64,30 @@ def same_or_tie(warm, cold, what):
     return False
 
 
+def ids_of(server, text):
+    return server.post("/tokenize", {"content": text})["tokens"]
+
+
 def request(server, script, kind, prompt, spread):
     answer = complete(server, prompt)
-    with Server(None, *OPTIONS) as fresh:
+    with Server(*OPTIONS) as fresh:
         cold = complete(fresh, prompt)
     check(cold["usage"]["prompt_tokens_details"]["cached_tokens"] == 0, cold["usage"])
     script.requests += 1
     script.ties += same_or_tie(answer, cold, f"{kind}, prompt ...{prompt[-60:]!r}:")
-    ids = server.client.tokenize(prompt)
+    ids = ids_of(server, prompt)
     cached = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
     if spread:
         known = min(common(ids, script.past), len(ids) - 1)
         check(cached >= known // EVERY * EVERY, kind, "of", len(ids), "tokens", known, "are known, but only", cached, "were taken")
     text = answer["choices"][0]["text"]
-    script.past.append(server.client.tokenize(prompt + text))
+    script.past.append(ids_of(server, prompt + text))
     return text
 
 
 def play(seeds, *options, spread=True):
     with tempfile.TemporaryDirectory(prefix="edits-") as folder:
-        server = Server(None, *OPTIONS, "--session-dir", folder, *options)
+        server = Server(*OPTIONS, "--session-dir", folder, *options)
         try:
             requests = ties = 0
             for seed in seeds:
@@ -93,9 +96,8 @@ def play(seeds, *options, spread=True):
                 for _ in range(6):
                     kind, prompt = script.step()
                     if kind == "restart":
-                        code, _ = server.stop()
-                        check(code == 0, "the server ended with code", code, server.log())
-                        server = Server(None, *OPTIONS, "--session-dir", folder, *options)
+                        server.stop()
+                        server = Server(*OPTIONS, "--session-dir", folder, *options)
                     answer = request(server, script, kind, prompt, spread)
                     if kind != "side":
                         script.answer = answer
@@ -116,4 +118,6 @@ def edits_under_pressure_are_cold():
     play(range(1000, 1000 + SCRIPTS // 2), "--snapshot-mem", "24M", spread=False)
 
 
-run_cases([edits_are_cold, edits_under_pressure_are_cold])
+CASES = [edits_are_cold, edits_under_pressure_are_cold]
+if __name__ == "__main__":
+    sys.exit(run_cases(CASES, sys.argv[1:]))
