@@ -12,7 +12,7 @@ the model's own, greedy; thinking beyond them, calls and results are the trace's
 
 The server is started here, unless --url names one. --cold plays each request a second time, in turn, against a server of the same
 kind where nothing can be reused: it keeps no snapshots, and a salt begins every prompt. --restart ends the server with
-SIGTERM after turn 15 and starts it again on the same --session-dir. The record goes to bench/results/NAME.json.
+SIGTERM after turn 13 and starts it again on the same --session-dir. The record goes to bench/results/NAME.json.
 """
 import argparse
 import datetime
@@ -31,7 +31,7 @@ sys.dont_write_bytecode = True
 from served import ROOT, Client, Server, ServerFailed  # noqa: E402
 
 SYSTEM, TURNS, TURN_MIN, TURN_MAX, ANSWER = 12000, 30, 500, 3000, 80       # tokens at scale 1
-EDIT_TURN, EDITED_TURN, SIDE_BEFORE, SIDE_BESIDE, LEAVE_TURN, RESTART_AFTER = 16, 10, 4, 20, 23, 15
+EDIT_TURN, EDITED_TURN, SIDE_BEFORE, SIDE_BESIDE, LEAVE_TURN, RESTART_AFTER = 16, 10, 4, 20, 23, 13
 
 WORDS = """the a of and to in it was that she he they with at on for as but had said not all there so when out up down into could would about little
 then door table house garden river morning night king queen rabbit cat dog hand head eyes voice time way thing word end side road tree water
