@@ -350,6 +350,9 @@ def totals(rows):
 
 # --- the run ------------------------------------------------------------------------------------------------------------
 
+COLD_OPTIONS = ["--snapshot-mem", "1M"]           # no snapshot fits
+
+
 class Pair:
     """The warm server and, with --cold, its twin; or somebody's own by --url."""
 
@@ -386,9 +389,6 @@ class Pair:
                 server.stop()
         if self.folder:
             self.folder.cleanup()
-
-
-COLD_OPTIONS = []
 
 
 def window_of(client):
