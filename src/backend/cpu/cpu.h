@@ -61,6 +61,12 @@ size_t ds_cpu_shared_matmul(const struct ds_cpu *c, const struct ds_sizes *sz); 
 
 void ds_cpu_touch(struct ds_buf *b);       /* an op wrote b: packed panels are stale */
 
+/* Packing by the op that writes the rows, while they are in cache, for weights that all read one format. An op cuts its n rows into
+ * tasks of ds_cpu_pack_tokens (0: leave it to the product), calls ds_cpu_pack for each task's rows and ds_cpu_packed at the end. */
+int ds_cpu_pack_tokens(const struct ds_cpu *c, const struct ds_buf *b, int n, int dim);
+void ds_cpu_pack(const struct ds_cpu *c, const struct ds_buf *b, int n, int dim, int t0, int t1);
+void ds_cpu_packed(const struct ds_cpu *c, struct ds_buf *b, int n, int dim);
+
 /* Ops by file; collected in cpu.c's table. */
 void ds_cpu_matmul(struct ds_backend *be, int n_w, struct ds_buf *const *y, const struct ds_weight *const *w, const struct ds_buf *x, int n,
                    bool add);

@@ -36,6 +36,35 @@ static const void *panel_of(struct ds_cpu *c, const struct ds_buf *x, const stru
     return p->p;
 }
 
+/* The format that all weights read; -1: there are several. */
+static int only_format(const struct ds_cpu *c)
+{
+    for (int f = 0; f < DS_AF_COUNT; f++)
+        if (c->formats == 1u << f) return f;
+    return -1;
+}
+
+int ds_cpu_pack_tokens(const struct ds_cpu *c, const struct ds_buf *b, int n, int dim)
+{
+    const int fmt = only_format(c), step = c->g.tok_step;
+    if (fmt < 0 || b->kind != DS_BUF_ACT || n < 8 * step || b->panel[fmt].cap < c->g.act_bytes((enum ds_act_fmt)fmt, n, dim)) return 0;
+    return round_up(ceil_div(32768, dim), step);                /* rows of a task: 128 KiB */
+}
+
+void ds_cpu_pack(const struct ds_cpu *c, const struct ds_buf *b, int n, int dim, int t0, int t1)
+{
+    const int fmt = only_format(c);
+    c->g.act_pack(&c->g, (enum ds_act_fmt)fmt, b->panel[fmt].p, b->p, (size_t)dim, NULL, n, dim, t0, t1);
+}
+
+void ds_cpu_packed(const struct ds_cpu *c, struct ds_buf *b, int n, int dim)
+{
+    struct ds_cpu_panel *p = &b->panel[only_format(c)];
+    p->n = n;
+    p->dim = dim;
+    p->valid = true;
+}
+
 /* --- products ------------------------------------------------------------------------------------ */
 
 /* One product cut into row blocks; a matrix with too few of them for the threads is cut by tokens too. */

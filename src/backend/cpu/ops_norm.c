@@ -3,27 +3,60 @@
 
 #include <string.h>
 
+/* --- ops that write the rows of a product's input, and pack them at once where they can --- */
+
+struct rows_ctx {
+    struct ds_cpu *c;
+    struct ds_buf *out;
+    int n, dim, tokens, pieces;            /* rows; of a task when they are packed, else 0 and so many pieces */
+};
+
+static struct rows_ctx rows_of(struct ds_cpu *c, struct ds_buf *out, int n, int dim, size_t cost)
+{
+    struct rows_ctx r = { c, out, n, dim, ds_cpu_pack_tokens(c, out, n, dim), 0 };
+    r.pieces = r.tokens ? (n + r.tokens - 1) / r.tokens : ds_cpu_pieces(c, (size_t)n, cost);
+    return r;
+}
+
+static size_t rows_begin(const struct rows_ctx *r, int i)
+{
+    const size_t t = (size_t)i * (size_t)r->tokens, n = (size_t)r->n;
+    return !r->tokens ? ds_cpu_begin(n, r->pieces, i) : t < n ? t : n;
+}
+
+static void rows_written(const struct rows_ctx *r, int i)
+{
+    if (r->tokens) ds_cpu_pack(r->c, r->out, r->n, r->dim, (int)rows_begin(r, i), (int)rows_begin(r, i + 1));
+}
+
+static void rows_done(const struct rows_ctx *r)
+{
+    ds_cpu_touch(r->out);
+    if (r->tokens) ds_cpu_packed(r->c, r->out, r->n, r->dim);
+}
+
 /* --- RMSNorm of whole rows --- */
 
-struct rms_ctx { const struct ds_kernels *k; float *h; const float *x, *gain; size_t n, dim; float eps; int pieces; };
+struct rms_ctx { struct rows_ctx rows; const float *x, *gain; float eps; };
 
 static void rms_rows(void *ctx, int i, int thread)
 {
     const struct rms_ctx *r = ctx;
+    const size_t dim = (size_t)r->rows.dim;
+    float *h = ds_cpu_f32(r->rows.out);
     (void)thread;
-    for (size_t t = ds_cpu_begin(r->n, r->pieces, i); t < ds_cpu_begin(r->n, r->pieces, i + 1); t++)
-        r->k->rms_norm(r->h + t * r->dim, r->x + t * r->dim, r->gain, (int)r->dim, r->eps);
+    for (size_t t = rows_begin(&r->rows, i); t < rows_begin(&r->rows, i + 1); t++)
+        r->rows.c->k.rms_norm(h + t * dim, r->x + t * dim, r->gain, (int)dim, r->eps);
+    rows_written(&r->rows, i);
 }
 
 void ds_cpu_rms_norm(struct ds_backend *be, struct ds_buf *h, const struct ds_buf *x, const struct ds_weight *gain, int row0,
                      int n, int dim, float eps)
 {
     struct ds_cpu *c = ds_cpu_of(be);
-    struct rms_ctx r = { .k = &c->k, .h = ds_cpu_f32(h), .x = ds_cpu_f32(x) + (size_t)row0 * (size_t)dim, .gain = gain->f32,
-                         .n = (size_t)n, .dim = (size_t)dim, .eps = eps };
-    r.pieces = ds_cpu_pieces(c, r.n, 2 * r.dim);
-    ds_pool_run(c->pool, rms_rows, &r, r.pieces);
-    ds_cpu_touch(h);
+    struct rms_ctx r = { rows_of(c, h, n, dim, 2 * (size_t)dim), ds_cpu_f32(x) + (size_t)row0 * (size_t)dim, gain->f32, eps };
+    ds_pool_run(c->pool, rms_rows, &r, r.rows.pieces);
+    rows_done(&r.rows);
 }
 
 /* --- QK-norm: heads of the query halves, then heads of k --- */
@@ -57,50 +90,53 @@ void ds_cpu_qk_norm(struct ds_backend *be, struct ds_buf *qg, struct ds_buf *k, 
     ds_pool_run(c->pool, qk_rows, &r, r.pieces);
 }
 
-/* --- gated norm: n * n_vh heads of dv values, o, z and y alike contiguous --- */
+/* --- gated norm: n_vh heads of dv values a row, o, z and y alike contiguous --- */
 
-struct gated_ctx { const struct ds_kernels *k; float *y; const float *o, *z, *gain; size_t heads, dv; float eps; int pieces; };
+struct gated_ctx { struct rows_ctx rows; const float *o, *z, *gain; size_t dv; float eps; };
 
 static void gated_heads(void *ctx, int i, int thread)
 {
     const struct gated_ctx *r = ctx;
+    const size_t dim = (size_t)r->rows.dim, end = rows_begin(&r->rows, i + 1) * dim;
+    float *y = ds_cpu_f32(r->rows.out);
     (void)thread;
-    for (size_t h = ds_cpu_begin(r->heads, r->pieces, i); h < ds_cpu_begin(r->heads, r->pieces, i + 1); h++)
-        r->k->gated_norm(r->y + h * r->dv, r->o + h * r->dv, r->z + h * r->dv, r->gain, (int)r->dv, r->eps);
+    for (size_t at = rows_begin(&r->rows, i) * dim; at < end; at += r->dv)
+        r->rows.c->k.gated_norm(y + at, r->o + at, r->z + at, r->gain, (int)r->dv, r->eps);
+    rows_written(&r->rows, i);
 }
 
 void ds_cpu_gated_norm(struct ds_backend *be, struct ds_buf *y, const struct ds_buf *o, const struct ds_buf *z,
                        const struct ds_weight *gain, const struct ds_gdn_shape *sh, int n)
 {
     struct ds_cpu *c = ds_cpu_of(be);
-    struct gated_ctx r = { .k = &c->k, .y = ds_cpu_f32(y), .o = ds_cpu_f32(o), .z = ds_cpu_f32(z), .gain = gain->f32,
-                           .heads = (size_t)n * (size_t)sh->n_vh, .dv = (size_t)sh->dv, .eps = sh->eps };
-    r.pieces = ds_cpu_pieces(c, r.heads, 4 * r.dv);
-    ds_pool_run(c->pool, gated_heads, &r, r.pieces);
-    ds_cpu_touch(y);
+    const int dim = sh->n_vh * sh->dv;
+    struct gated_ctx r = { rows_of(c, y, n, dim, 4 * (size_t)dim), ds_cpu_f32(o), ds_cpu_f32(z), gain->f32, (size_t)sh->dv, sh->eps };
+    ds_pool_run(c->pool, gated_heads, &r, r.rows.pieces);
+    rows_done(&r.rows);
 }
 
-/* --- SwiGLU, element by element --- */
+/* --- SwiGLU --- */
 
-struct swiglu_ctx { const struct ds_kernels *k; float *act; const float *gate, *up; size_t n; int pieces; };
+struct swiglu_ctx { struct rows_ctx rows; const float *gate, *up; };
 
-static void swiglu_range(void *ctx, int i, int thread)
+static void swiglu_rows(void *ctx, int i, int thread)
 {
     const struct swiglu_ctx *r = ctx;
-    size_t a = ds_cpu_begin(r->n / 16, r->pieces, i) * 16, b = ds_cpu_begin(r->n / 16, r->pieces, i + 1) * 16;
-    if (i + 1 == r->pieces) b = r->n;
+    const size_t dim = (size_t)r->rows.dim;
+    float *act = ds_cpu_f32(r->rows.out);
     (void)thread;
-    r->k->swiglu(r->act + a, r->gate + a, r->up + a, (int)(b - a));
+    for (size_t t = rows_begin(&r->rows, i); t < rows_begin(&r->rows, i + 1); t++)
+        r->rows.c->k.swiglu(act + t * dim, r->gate + t * dim, r->up + t * dim, (int)dim);
+    rows_written(&r->rows, i);
 }
 
 void ds_cpu_swiglu(struct ds_backend *be, struct ds_buf *act, const struct ds_buf *gate, const struct ds_buf *up, int rows,
                    int dim)
 {
     struct ds_cpu *c = ds_cpu_of(be);
-    struct swiglu_ctx r = { &c->k, ds_cpu_f32(act), ds_cpu_f32(gate), ds_cpu_f32(up), (size_t)rows * (size_t)dim, 0 };
-    r.pieces = ds_cpu_pieces(c, r.n, 4);
-    ds_pool_run(c->pool, swiglu_range, &r, r.pieces);
-    ds_cpu_touch(act);
+    struct swiglu_ctx r = { rows_of(c, act, rows, dim, 4 * (size_t)dim), ds_cpu_f32(gate), ds_cpu_f32(up) };
+    ds_pool_run(c->pool, swiglu_rows, &r, r.rows.pieces);
+    rows_done(&r.rows);
 }
 
 /* --- copy_cols --- */
