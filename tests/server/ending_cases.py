@@ -103,7 +103,7 @@ def a_folder_that_cannot_be_used():
 
 def a_stream_of_requests():
     """64 connections at once, short requests one after another: each answered, memory within the plan."""
-    total = int(os.environ.get("DS_SERVER_REQUESTS", "320" if "tsan" in BUILD else "1600"))
+    total = int(os.environ.get("DS_SERVER_REQUESTS", "384" if SANITIZED else "1600"))
     failures = []
     with Server("--quiet", "--snapshot-mem", "32M") as s:
         want = {k: s.text(ALICE[:10 + k], max_tokens=2) for k in range(8)}
