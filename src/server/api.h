@@ -61,6 +61,10 @@ extern const struct ds_route *const ds_route_tables[];
 /* {"error":{"message","type","param","code"}}: OpenAI's shape, and that of paths that belong to nobody. */
 void ds_error_openai(const struct ds_refusal *r, struct ds_bytes *out);
 
+/* The object that a body is; NULL: refused. Half a surrogate pair in a string becomes U+FFFD, in place; a depth above 128 and
+ * more than 8 Mi values are refused. A new reference. */
+json_t *ds_body_parse(struct ds_bytes *b, struct ds_refusal *r);
+
 /* --- fields of a JSON object -----------------------------------------------------------------------
  *
  * Absent and null leave *v as it is. What is there must have the type and lie in the range, else the call is refused

@@ -64,6 +64,12 @@ static const char *status_of(const struct responses *a, const struct ds_ending *
     return !f ? "in_progress" : ds_talk_is_cut(&a->t, f) ? "incomplete" : "completed";
 }
 
+/* 0.95 again, from a float. */
+static double rounded(float v)
+{
+    return (double)(int64_t)((double)v * 1e6 + 0.5) / 1e6;
+}
+
 static void echo(const struct responses *a, struct ds_json_out *j)
 {
     ds_jo_member_str(j, "instructions", a->instructions);
@@ -77,9 +83,9 @@ static void echo(const struct responses *a, struct ds_json_out *j)
     ds_jo_key(j, "store");
     ds_jo_bool(j, false);
     ds_jo_key(j, "temperature");
-    ds_jo_num(j, a->temperature);
+    ds_jo_num(j, rounded(a->temperature));
     ds_jo_key(j, "top_p");
-    ds_jo_num(j, a->top_p);
+    ds_jo_num(j, rounded(a->top_p));
     ds_jo_key(j, "text");
     ds_jo_obj(j);
     member_of_member(j, "format", "type", "text");

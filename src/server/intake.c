@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_THREADS = 3, DEPTH_MAX = 128, VALUES_MAX = 8 << 20 };
+enum { N_THREADS = 3 };
 
 struct ds_intake {
     ds_server *server;
@@ -14,67 +14,6 @@ struct ds_intake {
     _Atomic bool stop;
     ds_thread *threads[N_THREADS];
 };
-
-/* --- JSON ----------------------------------------------------------------------------------------------------- */
-
-static int hex4(const char *p)
-{
-    int v = 0;
-    for (int i = 0; i < 4; i++) {
-        int c = p[i], d = c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
-        if (d < 0) return -1;
-        v = v * 16 + d;
-    }
-    return v;
-}
-
-/* p[i] is the backslash of an escape in a string; returns where the escape ends. */
-static size_t mend_escape(char *p, size_t i, size_t n)
-{
-    if (i + 6 > n || p[i + 1] != 'u') return i + 2;
-    int v = hex4(p + i + 2);
-    if (v < 0xD800 || v > 0xDFFF) return i + 6;
-    if (v < 0xDC00 && i + 12 <= n && p[i + 6] == '\\' && p[i + 7] == 'u') {
-        int low = hex4(p + i + 8);
-        if (low >= 0xDC00 && low <= 0xDFFF) return i + 12;
-    }
-    memcpy(p + i + 2, "fffd", 4);
-    return i + 6;
-}
-
-bool ds_json_prepare(char *p, size_t n, struct ds_refusal *r)
-{
-    int depth = 0;
-    size_t values = 1;
-    bool in_string = false;
-    for (size_t i = 0; i < n;) {
-        char c = p[i];
-        if (in_string && c == '\\') {
-            i = mend_escape(p, i, n);
-            continue;
-        }
-        if (c == '"') in_string = !in_string;
-        else if (!in_string && (c == '[' || c == '{')) depth++;
-        else if (!in_string && (c == ']' || c == '}')) depth--;
-        else if (!in_string && (c == ',' || c == ':')) values++;
-        if (depth > DEPTH_MAX) return ds_refuse(r, 400, NULL, "the JSON is nested deeper than %d levels", DEPTH_MAX);
-        if (values > VALUES_MAX) return ds_refuse(r, 400, NULL, "the JSON holds more than %d values", VALUES_MAX);
-        i++;
-    }
-    return true;
-}
-
-static json_t *parse(struct ds_bytes *b, struct ds_refusal *r)
-{
-    json_error_t err;
-    if (!b->n) return ds_refuse(r, 400, NULL, "the body is empty, expected a JSON object"), NULL;
-    if (!ds_json_prepare(b->p, b->n, r)) return NULL;
-    json_t *v = json_loadb(b->p, b->n, JSON_ALLOW_NUL | JSON_DECODE_ANY, &err);
-    if (!v) return ds_refuse(r, 400, NULL, "the body is not JSON: %s (line %d, column %d)", err.text, err.line, err.column), NULL;
-    if (json_is_object(v)) return v;
-    json_decref(v);
-    return ds_refuse(r, 400, NULL, "the body is not a JSON object"), NULL;
-}
 
 /* --- a call ----------------------------------------------------------------------------------------------------- */
 
@@ -88,7 +27,7 @@ void ds_call_handle(ds_server *s, const struct ds_body *b, struct ds_reply *r)
     json_t *body = NULL;
     *r = (struct ds_reply){ .status = 200, .type = "application/json" };
     ds_bytes_init(&r->body, (size_t)1 << 31);
-    if (!strcmp(b->route->method, "POST") && !(body = parse(b->bytes, &r->refusal))) return;
+    if (!strcmp(b->route->method, "POST") && !(body = ds_body_parse(b->bytes, &r->refusal))) return;
     ds_bytes_free(b->bytes);                 /* the tree holds all of it */
     c.body = body;
     b->route->handle(&c, r);

@@ -111,8 +111,4 @@ void ds_reply_free(struct ds_reply *r);
 ds_status ds_watch_open(struct ds_watch **out, ds_server *s, struct ds_err *e);
 void ds_watch_close(struct ds_watch *w);
 
-/* Strings of the body that make no character (half a surrogate pair) become U+FFFD in place; refuses a depth above 128 and
- * more than 8 Mi values. */
-bool ds_json_prepare(char *p, size_t n, struct ds_refusal *r);
-
 #endif
