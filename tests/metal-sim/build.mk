@@ -5,7 +5,7 @@ SIM        := tests/metal-sim
 SIM_CXX    := $(if $(findstring clang,$(CC)),clang++,$(CXX))
 SIM_WATCH  := -fsanitize=thread -fsanitize=alignment,bounds,shift,signed-integer-overflow,integer-divide-by-zero -ftrivial-auto-var-init=pattern \
               $(if $(findstring clang,$(SIM_CXX)),-mllvm -tsan-instrument-func-entry-exit=0,--param tsan-instrument-func-entry-exit=0)
-SIM_FLAGS  := -O2 -g -Wall -Wextra $(if $(WERROR),-Werror) -ffp-contract=off -Isrc -Itests
+SIM_FLAGS  := -O2 -g -Wall -Wextra $(if $(WERROR),-Werror) -ffp-contract=off -fsigned-char -Isrc -Itests
 SHADER_OBJ := $(SHADERS:src/backend/metal/shaders/%.metal=$(BUILD)/$(SIM)/shaders/%.o)
 SIM_OBJ    := $(BUILD)/$(SIM)/sim.o $(BUILD)/$(SIM)/hooks.o $(SHADER_OBJ)
 METALTESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/metal/test_*.c))

@@ -163,10 +163,3 @@ void __ubsan_handle_negate_overflow(void *d, unsigned long) { undefined(d, "a ne
 void __ubsan_handle_divrem_overflow(void *d, unsigned long, unsigned long) { undefined(d, "a division by zero or that overflows"); }
 void __ubsan_handle_shift_out_of_bounds(void *d, unsigned long, unsigned long) { undefined(d, "a shift by too much"); }
 }
-
-unsigned sim_atomic_add(void *p, unsigned v)
-{
-    worker *w = sim_worker;
-    sim_access(w, p, 4, false, false);
-    return __atomic_fetch_add(static_cast<unsigned *>(p), v, __ATOMIC_RELAXED);
-}

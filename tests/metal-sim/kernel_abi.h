@@ -45,8 +45,6 @@ void sim_matrix(int op, sim_fragment *d, const sim_fragment *a, const sim_fragme
 void sim_matrix_diagonal(sim_fragment *d, float v);
 void *sim_threadgroup_memory(unsigned long size, unsigned long align);
 int sim_constant(int index);                   /* [[function_constant(index)]] */
-/* (device) atomic add on 32 bits; exempt from race detection against other atomics */
-unsigned sim_atomic_add(void *p, unsigned v);
 }
 
 enum { SIM_MEM_NONE = 0, SIM_MEM_DEVICE = 1, SIM_MEM_THREADGROUP = 2 };

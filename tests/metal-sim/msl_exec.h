@@ -53,10 +53,6 @@ template <class T> struct alignas(4 * sizeof(T)) vec<T, 4> {
     T &operator[](int i) { return (&x)[i]; }
     const T &operator[](int i) const { return (&x)[i]; }
 };
-template <class T> struct packed4 {
-    T x, y, z, w;
-    const T &operator[](int i) const { return (&x)[i]; }
-};
 
 #define SIM_VECTOR_OP(op) \
     template <class T, int N> inline vec<T, N> operator op(vec<T, N> a, vec<T, N> b) { for (int i = 0; i < N; i++) a[i] = a[i] op b[i]; return a; } \
@@ -196,12 +192,6 @@ inline void simdgroup_multiply_accumulate(simdgroup_matrix<D, 8, 8> &d, const si
     sim_matrix(SIM_MATRIX_MULTIPLY, &d.f, &a.f, &b.f, &c.f, 0, sim_is_half<D>::value, line);
 }
 
-/* --- atomics --- */
-
-enum memory_order { memory_order_relaxed };
-struct atomic_uint { uint v; };
-inline uint atomic_fetch_add_explicit(atomic_uint *p, uint v, memory_order) { return sim_atomic_add(p, v); }
-
 typedef vec<float, 2> float2;
 typedef vec<float, 3> float3;
 typedef vec<float, 4> float4;
@@ -214,12 +204,10 @@ typedef vec<uint, 3> uint3;
 typedef vec<uint, 4> uint4;
 typedef vec<ushort, 2> ushort2;
 typedef vec<ushort, 4> ushort4;
+typedef vec<char, 2> char2;
 typedef vec<char, 4> char4;
 typedef vec<uchar, 4> uchar4;
 typedef vec<ulong, 2> ulong2;
-typedef packed4<char> packed_char4;
-typedef packed4<uchar> packed_uchar4;
-typedef packed4<float> packed_float4;
 
 }
 

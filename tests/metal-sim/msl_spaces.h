@@ -35,9 +35,6 @@ SIM_VECTORS(ushort)
 SIM_VECTORS(char)
 SIM_VECTORS(uchar)
 SIM_VECTORS(ulong)
-struct packed_char4 { char x, y, z, w; };
-struct packed_uchar4 { uchar x, y, z, w; };
-struct packed_float4 { float x, y, z, w; };
 float dot(float4, float4);
 float dot(float2, float2);
 
@@ -93,10 +90,6 @@ SIM_MATRIX_ACCESS(threadgroup)
 #undef SIM_MATRIX_ACCESS
 template <class D, class A, class B>
 void simdgroup_multiply_accumulate(simdgroup_matrix<D, 8, 8> &, simdgroup_matrix<A, 8, 8>, simdgroup_matrix<B, 8, 8>, simdgroup_matrix<D, 8, 8>);
-
-enum memory_order { memory_order_relaxed };
-struct atomic_uint { uint v; };
-uint atomic_fetch_add_explicit(device atomic_uint *, uint, memory_order);
 
 }
 

@@ -34,6 +34,17 @@ static inline float softplus(float x)
     return max(x, 0.0f) + l;
 }
 
+/* Metal converts no vector by itself, and C++ has no name for it that both compilers know: element by element. */
+static inline float4 widen(half4 h)
+{
+    float4 f;
+    f.x = float(h.x);
+    f.y = float(h.y);
+    f.z = float(h.z);
+    f.w = float(h.w);
+    return f;
+}
+
 /* Sum over a threadgroup. Each simdgroup adds its own lanes, then every thread adds the simdgroups' sums in one order, so that
  * all have the same bits. The second barrier lets the caller use `scratch` again. */
 static inline float group_sum(float v, threadgroup float *scratch, uint lane, uint sg, uint n_sg)

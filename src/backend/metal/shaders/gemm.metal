@@ -27,18 +27,35 @@ template <typename W> struct loader {
     device const uchar *row;                   /* of weights */
     device const half *x;                      /* of the token */
     uint in, w_k, x_k;                         /* elements of a row; where this thread's share begins in a step */
-    bool checked;
+    bool checked;                              /* a row may end inside of a step */
 
     void load(uint k0, thread float (&w)[16], thread half (&h)[8])
     {
-        read16<W>(row, k0 + w_k, in, w);
         const uint k = k0 + x_k;
-        if (checked)
+        read16<W>(row, k0 + w_k, in, w);
+        if (checked) {
             for (uint i = 0; i < 8; i++) h[i] = k + i < in ? x[k + i] : half(0.0f);
-        else
-            for (uint i = 0; i < 8; i++) h[i] = x[k + i];
+        } else {
+            const half4 a = *(device const half4 *)(x + k), b = *(device const half4 *)(x + k + 4);
+            h[0] = a.x, h[1] = a.y, h[2] = a.z, h[3] = a.w;
+            h[4] = b.x, h[5] = b.y, h[6] = b.z, h[7] = b.w;
+        }
     }
 };
+
+/* Four elements of a tile in one store. */
+static inline void put4(threadgroup half *to, half a, half b, half c, half d)
+{
+    half4 v;
+    v.x = a, v.y = b, v.z = c, v.w = d;
+    *(threadgroup half4 *)to = v;
+}
+static inline void put4(threadgroup float *to, float a, float b, float c, float d)
+{
+    float4 v;
+    v.x = a, v.y = b, v.z = c, v.w = d;
+    *(threadgroup float4 *)to = v;
+}
 
 /* acc[a][b]: tokens 8a.. by weight rows 8b.. of this simdgroup's quarter. */
 template <typename W>
@@ -55,10 +72,10 @@ static void multiply(loader<W> from, uint in, threadgroup typename W::tile *wt, 
         half h[8];
         from.load(k0, w, h);                   /* before the barrier: decoding overlaps the other simdgroups' products */
         threadgroup_barrier(mem_flags::mem_threadgroup);
-        for (uint i = 0; i < 8; i++) {
-            w_to[i] = T(w[i]);
-            w_to[64 + i] = T(w[8 + i]);
-            x_to[i] = T(h[i]);
+        for (uint i = 0; i < 8; i += 4) {
+            put4(w_to + i, T(w[i]), T(w[i + 1]), T(w[i + 2]), T(w[i + 3]));
+            put4(w_to + 64 + i, T(w[8 + i]), T(w[9 + i]), T(w[10 + i]), T(w[11 + i]));
+            put4(x_to + i, T(h[i]), T(h[i + 1]), T(h[i + 2]), T(h[i + 3]));
         }
         threadgroup_barrier(mem_flags::mem_threadgroup);
         for (uint k = 0; k < STEP / 8; k++) {

@@ -12,7 +12,7 @@ template <typename W> static inline float2 two_rows(device const uchar *w0, devi
     float s0 = 0.0f, s1 = 0.0f;
     for (uint k = 16 * lane; k < in; k += 16 * LANES) {
         float xv[16], v[16];
-        for (uint i = 0; i < 16; i++) xv[i] = k + i < in ? x[k + i] : 0.0f;
+        read16<w_f32>((device const uchar *)x, k, in, xv);
         read16<W>(w0, k, in, v);
         for (uint i = 0; i < 16; i++) s0 += v[i] * xv[i];
         read16<W>(w1, k, in, v);

@@ -18,8 +18,12 @@ struct w_q8_0 {
     static void decode(device const uchar *p, uint sub, thread float (&v)[16])
     {
         const float d = float(*(device const half *)p);
-        device const char *q = (device const char *)(p + 2) + 16 * sub;
-        for (uint i = 0; i < 16; i++) v[i] = d * float(q[i]);
+        device const ushort *q = (device const ushort *)(p + 2 + 16 * sub);
+        for (uint i = 0; i < 8; i++) {
+            const char2 two = as_type<char2>(q[i]);
+            v[2 * i] = d * float(two.x);
+            v[2 * i + 1] = d * float(two.y);
+        }
     }
 };
 
@@ -111,25 +115,38 @@ struct w_q6_k {
     }
 };
 
-/* Floats come in any number: a "block" is one element, and a row may end inside of sixteen. */
+/* Floats come in any number: a "block" is one element, and a row may end inside of sixteen. Where rows are whole fours, they are
+ * read in fours. */
 struct w_f16 {
     typedef half tile;
     enum { block = 1, bytes = 2 };
     static float one(device const uchar *row, ulong i) { return float(((device const half *)row)[i]); }
+    static float4 four(device const uchar *row, ulong i) { return widen(*(device const half4 *)(row + 2 * i)); }
 };
 struct w_bf16 {
     typedef float tile;
     enum { block = 1, bytes = 2 };
-    static float one(device const uchar *row, ulong i) { return as_type<float>(uint(((device const ushort *)row)[i]) << 16); }
+    static float bits(ushort b) { return as_type<float>(uint(b) << 16); }
+    static float one(device const uchar *row, ulong i) { return bits(((device const ushort *)row)[i]); }
+    static float4 four(device const uchar *row, ulong i)
+    {
+        const ushort4 b = *(device const ushort4 *)(row + 2 * i);
+        float4 f;
+        f.x = bits(b.x);
+        f.y = bits(b.y);
+        f.z = bits(b.z);
+        f.w = bits(b.w);
+        return f;
+    }
 };
 struct w_f32 {
     typedef float tile;
     enum { block = 1, bytes = 4 };
     static float one(device const uchar *row, ulong i) { return ((device const float *)row)[i]; }
+    static float4 four(device const uchar *row, ulong i) { return *(device const float4 *)(row + 4 * i); }
 };
 
-/* Elements k .. k+15 of a row, k a multiple of 16. Past the row's end: zero. Two overload sets, because a type either has
- * blocks, which fill rows, or has single elements, which need the check. */
+/* Elements k .. k+15 of a row, k a multiple of 16; past the row's end zeros. Types with blocks fill their rows. */
 template <typename W, int BLOCK> struct row_reader {
     static void read(device const uchar *row, uint k, uint, thread float (&v)[16])
     {
@@ -139,8 +156,14 @@ template <typename W, int BLOCK> struct row_reader {
 template <typename W> struct row_reader<W, 1> {
     static void read(device const uchar *row, uint k, uint in, thread float (&v)[16])
     {
-        if (k + 16 <= in)
-            for (uint i = 0; i < 16; i++) v[i] = W::one(row, k + i);
+        if (in % 4 == 0 && k + 16 <= in)
+            for (uint i = 0; i < 4; i++) {
+                const float4 f = W::four(row, k + 4 * i);
+                v[4 * i] = f.x;
+                v[4 * i + 1] = f.y;
+                v[4 * i + 2] = f.z;
+                v[4 * i + 3] = f.w;
+            }
         else
             for (uint i = 0; i < 16; i++) v[i] = k + i < in ? W::one(row, k + i) : 0.0f;
     }
