@@ -41,6 +41,10 @@ $(BUILD)/$(SIM)/faults/%.o: $(BUILD)/$(SIM)/faults/%.cpp $(BUILD)/flags
 	$(say) SIM $@
 	$(Q)$(SIM_CXX) -std=c++14 $(SIM_FLAGS) $(SIM_WATCH) -w -fno-exceptions -fno-rtti -I$(SIM) -Isrc/backend/metal/shaders -MMD -MP -c -o $@ $<
 $(BUILD)/tests/metal/test_metal_faults: $(FAULT_OBJ)
+$(BUILD)/$(SIM)/shaders/builtins.cpp: $(SIM)/builtins.metal $(SIM)/wrap.py
+	@mkdir -p $(@D)
+	$(Q)python3 $(SIM)/wrap.py $< $@
+$(BUILD)/tests/metal/test_metal_executor: $(BUILD)/$(SIM)/shaders/builtins.o
 $(BUILD)/tests/metal/%.o: CPPFLAGS += -Itests
 $(METALTESTS): $(BUILD)/%: $(BUILD)/%.o $(SIM_OBJ) $(LIB)
 	$(say) LD $@
