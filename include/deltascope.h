@@ -50,6 +50,7 @@ struct ds_options {
     const char *gdn;                /* NULL or "auto", "seq", "chunk": form of the recurrence in prefill */
     const char *gemm;               /* operands of weight products on a GPU: NULL or "bf16", "fp8", "fp8:" and a list (docs/cuda.md) */
     const char *weights;            /* copies for them: NULL or "auto", "blocks" (none), "bf16" (all) */
+    float gpu_work;                 /* Metal: most operations of one command buffer, in 1e9; 0: the backend's choice */
     /* Loading progress, done and total in bytes; non-zero stops with DS_ECANCEL. May be NULL. */
     int (*progress)(void *ctx, uint64_t done, uint64_t total);
     void *progress_ctx;

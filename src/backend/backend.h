@@ -213,6 +213,7 @@ struct ds_backend_options {
     const char *kv;                /* "f16" or "f32" */
     const char *gdn;               /* "auto", "seq", "chunk" */
     const char *gemm, *weights;    /* as in ds_options; NULL: the backend's own choice. Refused by backends without them */
+    double gpu_work;               /* most operations of one submission, in 1e9; 0: the backend's choice */
 };
 
 /* registry.c: one row per backend compiled in. placement "gemm" wraps the device in a split over the CPU. */

@@ -109,7 +109,8 @@ static ds_status open_backend(struct ds_engine *g, const struct ds_options *o, b
     g->ubatch = o->ubatch;
     g->kv_f16 = !strcmp(kv, "f16");
     g->max_cuts = o->max_cuts < 0 ? 0 : o->max_cuts > DS_MAX_CUTS ? DS_MAX_CUTS : o->max_cuts;
-    const struct ds_backend_options bo = { .threads = g->threads, .isa = g->isa, .kv = kv, .gdn = gdn, .gemm = o->gemm, .weights = o->weights };
+    const struct ds_backend_options bo = { .threads = g->threads, .isa = g->isa, .kv = kv, .gdn = gdn, .gemm = o->gemm, .weights = o->weights,
+                                           .gpu_work = (double)o->gpu_work };
     g->be = ds_backend_open(o->backend, o->placement, &bo, e);
     if (g->be && tandem) {
         const struct ds_backend_options plain = { .threads = g->threads, .isa = 0, .kv = kv, .gdn = "seq" };

@@ -7,6 +7,7 @@
 
 #define MODEL FIXTURES "mini-dense.gguf"
 enum { N = 70, MAX_BUFFERS = 4096 };
+static const float SMALL = 0.0005f;    /* about one dispatch in a command buffer */
 
 static void device(const char *options)
 {
@@ -114,9 +115,9 @@ static void pieces_copies_and_clocks_change_nothing(void)
         check_same(&want, "no-copy=0", &on_metal);
         check_same(&want, "times=0", &on_metal);
         check_same(&want, "workers=1", &on_metal);
-        setenv("DELTASCOPE_METAL_GFLOP", "0.001", 1);
-        check_same(&want, "", &on_metal);
-        unsetenv("DELTASCOPE_METAL_GFLOP");
+        struct ds_options small = on_metal;
+        small.gpu_work = 0.001f;
+        check_same(&want, "", &small);
     }
     drop(&want);
 }
@@ -124,9 +125,11 @@ static void pieces_copies_and_clocks_change_nothing(void)
 /* --- command buffers that fail --- */
 
 /* Every buffer of a forward pass in turn, each about one dispatch, with the codes for internal error, time-out and memory. */
-static void each_command_buffer(const struct ds_options *how, int stride)
+static void each_command_buffer(const char *placement, int stride)
 {
-    setenv("DELTASCOPE_METAL_GFLOP", "0.0005", 1);
+    struct ds_options small = on_metal, *how = &small;
+    small.placement = placement;
+    small.gpu_work = SMALL;
     struct outcome want = forward("", how);
     CHECK_MSG(want.ok, "%s", want.why);
     int recovered = 0, failed = 0;
@@ -149,17 +152,9 @@ static void each_command_buffer(const struct ds_options *how, int stride)
     CHECK_MSG(recovered > 20, "%d recovered, %d failed", recovered, failed);
     CHECK_MSG(failed <= 1, "%d of %d failed", failed, recovered + failed);     /* the self-test's own buffer is run once */
     drop(&want);
-    unsetenv("DELTASCOPE_METAL_GFLOP");
 }
-
-static void a_failed_buffer_is_repeated_full(void) { each_command_buffer(&on_metal, 3); }
-
-static void a_failed_buffer_is_repeated_gemm(void)
-{
-    struct ds_options o = on_metal;
-    o.placement = "gemm";
-    each_command_buffer(&o, 3);
-}
+static void a_failed_buffer_is_repeated_full(void) { each_command_buffer("full", 3); }
+static void a_failed_buffer_is_repeated_gemm(void) { each_command_buffer("gemm", 3); }
 
 static void a_device_that_is_lost_is_one_sentence(void)
 {
@@ -180,9 +175,10 @@ static void after_a_failure_a_session_starts_again(void)
     struct ds_err e = { 0 };
     int32_t ids[N];
     struct outcome want = forward("", &on_metal);
-    device("fail=4:2,fail-from=0");
-    setenv("DELTASCOPE_METAL_GFLOP", "0.0005", 1);
-    if (want.ok && rig_open(&r, &on_metal)) {
+    struct ds_options small = on_metal;
+    small.gpu_work = SMALL;
+    device("fail=4:2");
+    if (want.ok && rig_open(&r, &small)) {
         fill_ids(ids, N, ds_engine_info(r.g)->n_vocab, 5);
         CHECK_MSG(!ds_session_prefill(r.s, ids, N, DS_ROWS_LAST, NULL, NULL, &e), "%s", e.msg);
         ds_session_reset(r.s);
@@ -194,7 +190,6 @@ static void after_a_failure_a_session_starts_again(void)
     }
     rig_close(&r);
     drop(&want);
-    unsetenv("DELTASCOPE_METAL_GFLOP");
 }
 
 static const struct ds_test tests[] = {

@@ -272,6 +272,8 @@ static int common_table(struct ds_opt *t, const struct ds_cli *c)
         t[n++] = (struct ds_opt){ "--ctx", NULL, DS_OPT_INT64, &e->ctx, "N", 1, 1 << 30, "window in tokens" };
         t[n++] = (struct ds_opt){ "--kv", NULL, DS_OPT_CHOICE, &e->kv, "f16|f32", 0, 0, "type of the KV cache (default: f16)" };
         t[n++] = (struct ds_opt){ "--gdn", NULL, DS_OPT_CHOICE, &e->gdn, "auto|seq|chunk", 0, 0, "form of the recurrence in prefill" };
+        t[n++] = (struct ds_opt){ "--gpu-work", NULL, DS_OPT_FLOAT, &e->gpu_work, "N", 0.000001, 1000000,
+                                  "Metal: most operations of a command buffer, in 1e9 (default: 200)" };
     }
     if (c->groups & (DS_GROUP_PROF | DS_GROUP_ANSWER)) {
         t[n++] = (struct ds_opt){ "--profile", NULL, DS_OPT_PROFILE, &m->profile, "[=drain]", 0, 0,

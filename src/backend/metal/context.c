@@ -10,19 +10,6 @@
  * than that, so the system does not end the buffer. */
 static const double BUDGET = 200e9;
 
-/* Or DELTASCOPE_METAL_GFLOP, for a machine where even that is too long. */
-static ds_status read_budget(struct ds_metal *m, struct ds_err *e)
-{
-    const char *s = getenv("DELTASCOPE_METAL_GFLOP");
-    char *end;
-    m->budget = BUDGET;
-    if (!s || !*s) return DS_OK;
-    const double v = strtod(s, &end);
-    if (*end || !(v > 0 && v <= 1e6)) return ds_fail(e, DS_EARG, "DELTASCOPE_METAL_GFLOP is '%s', expected operations per command buffer in 1e9", s);
-    m->budget = v * 1e9;
-    return DS_OK;
-}
-
 /* --- steps --- */
 
 static bool need_ids(struct ds_metal *m, size_t n, struct ds_err *e)
@@ -86,8 +73,7 @@ void ds_metal_free(struct ds_backend *be)
 
 static ds_status start(struct ds_metal *m, struct ds_err *e)
 {
-    ds_status st = read_budget(m, e);
-    if (st) return st;
+    ds_status st;
     if (!(m->dev = ds_mtl_open(e))) return DS_EUNSUP;
     ds_mtl_facts(m->dev, &m->facts);
     if (m->facts.family < 7)
@@ -110,6 +96,7 @@ struct ds_backend *ds_metal_open(const struct ds_backend_options *o, struct ds_e
     m->be.placement = "full";
     m->be.cosine_limit = 0.9999;               /* half operands in tiles */
     m->be.cache_limit = 5e-3;
+    m->budget = o->gpu_work > 0 ? o->gpu_work * 1e9 : BUDGET;
     m->kv_f16 = !o->kv || strcmp(o->kv, "f32") != 0;
     m->gdn_chunk = !o->gdn || strcmp(o->gdn, "seq") != 0;
     m->be.gdn_form = m->gdn_chunk ? "chunk" : "seq";

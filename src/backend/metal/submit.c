@@ -129,7 +129,7 @@ static void give_up(struct ds_metal *m)
 /* From the first dispatch on. Nothing that they read has changed since: see `once` and ds_metal_out. */
 static void repeat(struct ds_metal *m)
 {
-    if (m->budget > 1e9) m->budget /= 2;
+    m->budget /= 2;
     m->failed_doing = NULL;
     m->sent = 0;
     send(m);
