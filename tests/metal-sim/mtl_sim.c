@@ -9,7 +9,7 @@
  *   max-buffer=B   bytes of one buffer                                 working-set=B  bytes in all
  *   family=N       GPU family                                          times=0        no GPU times
  *   no-copy=0      wrapping memory is refused                          nil=device|library|command|KERNEL   what is refused
- *   zeros=1        kernels are accepted and write nothing */
+ *   zeros=1        kernels are accepted and write nothing              report=PATH    a file that gets the number of command buffers */
 #include "backend/metal/mtl.h"
 
 #include "base/os.h"
@@ -26,7 +26,7 @@ struct options {
     uint64_t max_buffer, working_set, fail, fail_from;
     int code, family;
     bool no_times, no_wrap, zeros;
-    char nil[40];
+    char nil[40], report[96];
 };
 
 struct ds_mtl {
@@ -75,6 +75,7 @@ static bool set_option(struct options *o, const char *key, const char *v)
     else if (!strcmp(key, "no-copy")) o->no_wrap = !n;
     else if (!strcmp(key, "zeros")) o->zeros = n != 0;
     else if (!strcmp(key, "nil")) snprintf(o->nil, sizeof o->nil, "%s", v);
+    else if (!strcmp(key, "report")) snprintf(o->report, sizeof o->report, "%s", v);
     else return false;
     return true;
 }
@@ -85,7 +86,7 @@ static bool read_options(struct options *o, struct ds_err *e)
     *o = (struct options){ .exec = { .seed = 1, .host_threads = ds_cpu_count() }, .max_buffer = 8ull << 30, .working_set = 24ull << 30,
                            .code = 1, .family = 9 };
     while (s && *s) {
-        char pair[96];
+        char pair[160];
         const size_t n = strcspn(s, ",");
         snprintf(pair, sizeof pair, "%.*s", (int)n, s);
         char *eq = strchr(pair, '=');
@@ -122,7 +123,15 @@ struct ds_mtl *ds_mtl_open(struct ds_err *e)
     return NULL;
 }
 
-void ds_mtl_close(struct ds_mtl *d) { free(d); }
+void ds_mtl_close(struct ds_mtl *d)
+{
+    FILE *f = d && d->o.report[0] ? fopen(d->o.report, "w") : NULL;
+    if (f) {
+        fprintf(f, "%llu\n", (unsigned long long)d->ended);
+        fclose(f);
+    }
+    free(d);
+}
 
 void ds_mtl_facts(struct ds_mtl *d, struct ds_mtl_facts *f)
 {

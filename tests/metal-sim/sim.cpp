@@ -478,7 +478,7 @@ static void work(run_state *r)
     memcpy(w->buffers, r->buffers, sizeof r->buffers);
     for (uint32_t i; !r->failed && (i = r->next++) < r->n_groups;) {
         uint32_t index = (uint32_t)((uint64_t)i * r->stride % r->n_groups);
-        w->random = r->o->seed * 0x9e3779b97f4a7c15u + index;      /* whichever worker runs the group */
+        w->random = r->o->seed ? r->o->seed * 0x9e3779b97f4a7c15u + index : 0;      /* whichever worker runs the group */
         run_group(w, index);
     }
     sim_worker = nullptr;

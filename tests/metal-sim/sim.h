@@ -37,7 +37,7 @@ struct sim_dispatch {
 };
 
 struct sim_options {
-    uint64_t seed;                             /* of every order that Metal leaves open */
+    uint64_t seed;                             /* of every order that Metal leaves open; 0: the same one in every threadgroup */
     int host_threads;                          /* workers that run threadgroups; 0: one */
     uint32_t max_threads;                      /* per threadgroup, for every pipeline; 0: SIM_MAX_THREADS */
     bool no_races;                             /* leave out race detection (faster) */

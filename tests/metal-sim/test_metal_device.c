@@ -4,10 +4,11 @@
 #include "../model/model_fixture.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 #define MODEL FIXTURES "mini-dense.gguf"
-enum { N = 70, MAX_BUFFERS = 4096 };
-static const float SMALL = 0.0005f;    /* about one dispatch in a command buffer */
+enum { N = 40 };
+static const float SMALL = 0.00001f;    /* about one dispatch in a command buffer */
 
 static void device(const char *options)
 {
@@ -16,7 +17,7 @@ static void device(const char *options)
     setenv("DS_METAL_SIM", text, 1);
 }
 
-static const struct ds_options on_metal = { .model = MODEL, .backend = "metal", .placement = "full", .ubatch = 48, .ctx = 256 };
+static const struct ds_options on_metal = { .model = MODEL, .backend = "metal", .placement = "full", .ubatch = 32, .ctx = 256 };
 
 /* --- refused at the start: one sentence, which names what --- */
 
@@ -32,7 +33,7 @@ static void every_refusal_is_one_sentence(void)
         { "threads=64", "runs at most 64 threads" },
         { "zeros=1", "fails its self-test" },
         { "working-set=100000", "sysctl iogpu.wired_limit_mb" },
-        { "no-copy=0,working-set=3000000", "should use at most" },
+        { "no-copy=0,working-set=1000000", "should use at most" },
         { "max-buffer=40000", "in one piece" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -124,44 +125,56 @@ static void pieces_copies_and_clocks_change_nothing(void)
 
 /* --- command buffers that fail --- */
 
-/* Every buffer of a forward pass in turn, each about one dispatch, with the codes for internal error, time-out and memory. */
-static void each_command_buffer(const char *placement, int stride)
+/* How many command buffers a forward pass takes. */
+static int count_buffers(struct outcome *want, const struct ds_options *how)
 {
-    struct ds_options small = on_metal, *how = &small;
+    char path[] = "/tmp/metal-device-XXXXXX", options[64];
+    int n = 0;
+    const int fd = mkstemp(path);
+    if (fd < 0) return 0;
+    close(fd);
+    snprintf(options, sizeof options, "report=%s", path);
+    *want = forward(options, how);
+    FILE *f = fopen(path, "r");
+    if (f && fscanf(f, "%d", &n) != 1) n = 0;
+    if (f) fclose(f);
+    remove(path);
+    return n;
+}
+
+/* Buffers of a forward pass in turn, each about one dispatch, with the codes for an internal error, a time-out and memory.
+ * DS_TEST_STRIDE=1 takes every one. */
+static void each_command_buffer(const char *placement)
+{
+    static const int codes[] = { 1, 2, 8 };
+    const char *every = getenv("DS_TEST_STRIDE");
+    const int stride = every ? atoi(every) : 17;
+    struct ds_options small = on_metal;
+    struct outcome want;
     small.placement = placement;
     small.gpu_work = SMALL;
-    struct outcome want = forward("", how);
-    CHECK_MSG(want.ok, "%s", want.why);
-    int recovered = 0, failed = 0;
-    for (int k = 1; want.ok && k < MAX_BUFFERS; k += stride) {
-        static const int codes[] = { 1, 2, 8 };
+    const int n = count_buffers(&want, &small);
+    CHECK_MSG(want.ok && n > 100, "%s, %d buffers", want.why, n);
+    for (int k = 1; want.ok && k <= n && !ds_test_failures; k += stride) {
         char options[64];
         snprintf(options, sizeof options, "fail=%d:%d", k, codes[k % 3]);
-        struct outcome got = forward(options, how);
-        if (got.ok) {
-            recovered++;
-            CHECK_MSG(same(&want, &got), "buffer %d failed and the result is another one", k);
-        } else {
-            failed++;
-            CHECK_MSG(strstr(got.why, "planted failure") && !strchr(got.why, '\n'), "buffer %d: %s", k, got.why);
-        }
-        drop(&got);
-        if (ds_test_failures) break;
-        if (recovered >= 3 && got.ok && k > 60 * stride) break;
+        check_same(&want, options, &small);
     }
-    CHECK_MSG(recovered > 20, "%d recovered, %d failed", recovered, failed);
-    CHECK_MSG(failed <= 1, "%d of %d failed", failed, recovered + failed);     /* the self-test's own buffer is run once */
+    printf("  %d command buffers in placement %s, every %d. failed\n", n, placement, stride);
     drop(&want);
 }
-static void a_failed_buffer_is_repeated_full(void) { each_command_buffer("full", 3); }
-static void a_failed_buffer_is_repeated_gemm(void) { each_command_buffer("gemm", 3); }
+
+static void a_failed_buffer_is_repeated_full(void) { each_command_buffer("full"); }
+static void a_failed_buffer_is_repeated_gemm(void) { each_command_buffer("gemm"); }
 
 static void a_device_that_is_lost_is_one_sentence(void)
 {
-    for (int k = 2; k < 40; k += 6) {
+    struct ds_options small = on_metal;
+    small.gpu_work = SMALL;
+    for (int k = 1; k < 80; k += 13) {
         char options[64];
         snprintf(options, sizeof options, "fail-from=%d:4", k);
-        struct outcome got = forward(options, &on_metal);
+        struct outcome got = forward(options, &small);
         CHECK_MSG(!got.ok && strstr(got.why, "Metal failed while") && strstr(got.why, "smaller parts") && !strchr(got.why, '\n'), "%d: %s", k,
                   got.why);
         drop(&got);
