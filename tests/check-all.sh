@@ -157,11 +157,22 @@ memcheck() {
 # The CUDA backend compiles and links, with no ptxas remark that means lost speed; nothing here runs it.
 cuda() { build CUDA=1 all build/cuda-release/tests/kernels/check_backend; }
 
-# The Metal shaders on the executor: kernels against the plain ones, the language's rules, planted faults.
+# The Metal backend without a Mac: shaders alone, then every op, the oracle files, failing devices and a hybrid's products over the
+# software device; mtl_apple.m by its syntax.
 metal() {
+    sim=build/metal-sim-release
     build metal-tests || return 1
+    build METAL=sim all $sim/tests/kernels/check_backend $sim/tests/model/test_hybrid $sim/tests/metal-sim/test_metal_device \
+        $sim/tests/metal-sim/test_metal_oracle || return 1
+    status=0
     # shellcheck disable=SC2046
-    tests_of release $(programs release metal) tests/metal/test_metal_language.sh
+    tests_of release $(programs release metal) tests/metal/test_*.sh tests/metal-sim/test_*.sh || status=1
+    tests_of metal-sim-release -t 900 $sim/tests/metal-sim/test_metal_device $sim/tests/metal-sim/test_metal_oracle || status=1
+    DS_TEST_DEVICE=metal tests_of metal-sim-release -t 900 -n qwen35_hybrid_via_mm_matches_cpu_template $sim/tests/model/test_hybrid || status=1
+    $sim/tests/kernels/check_backend --backend metal >"$logs/ops.out" || status=1
+    cat "$logs/ops.out"
+    echo "$(grep -c '^ok' "$logs/ops.out") $(grep -c '^FAIL' "$logs/ops.out")" >>"$DS_TALLY"
+    return $status
 }
 
 # What `make install` leaves works from there, and nothing else is needed.

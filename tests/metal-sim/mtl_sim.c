@@ -165,7 +165,10 @@ struct ds_mtl_buf *ds_mtl_buf_wrap(struct ds_mtl *d, const void *base, size_t by
 void ds_mtl_buf_free(struct ds_mtl_buf *b)
 {
     if (!b) return;
-    if (b->pending) fault(b->d, "a buffer was freed while a command buffer that uses it was in flight");
+    if (b->pending) {                      /* kept: what is in flight still names it */
+        fault(b->d, "a buffer was freed while a command buffer that uses it was in flight");
+        return;
+    }
     if (!b->wrapped) ds_mem_free(b->p, b->n);
     free(b);
 }

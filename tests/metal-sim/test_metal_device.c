@@ -3,6 +3,9 @@
  * same result, or fails with one sentence. Its seed 0 means one fixed order, so that equal work gives equal bits. */
 #include "../model/model_fixture.h"
 
+#include "backend/metal/args.h"
+#include "backend/metal/mtl.h"
+
 #include <stdio.h>
 #include <unistd.h>
 
@@ -205,7 +208,55 @@ static void after_a_failure_a_session_starts_again(void)
     drop(&want);
 }
 
+/* --- what the host itself may do wrong: the software device finds it, and says what --- */
+
+enum mistake { UNBOUND, TOO_SHORT, BEYOND, EARLY_LOOK, EARLY_FREE, WRITTEN_MAP, MISTAKES };
+
+/* copy (count, src, dst) of 64 values with one mistake in its submission. */
+static void submit(enum mistake what, struct ds_mtl_result *r)
+{
+    static _Alignas(16384) float mapped[4096];
+    const struct ds_metal_count a = { .count = 64 };
+    const uint32_t groups[3] = { 1, 1, 1 }, threads[3] = { 256, 1, 1 };
+    struct ds_err e = { 0 };
+    struct ds_mtl *d = ds_mtl_open(&e);
+    if (!d) return;
+    struct ds_mtl_buf *src = ds_mtl_buf_new(d, 256), *dst = ds_mtl_buf_new(d, 256), *map = ds_mtl_buf_wrap(d, mapped, sizeof mapped);
+    struct ds_mtl_fn *f = ds_mtl_fn_new(d, "copy", NULL, 0, &e);
+    struct ds_mtl_cmd *c = ds_mtl_begin(d);
+    ds_mtl_use(c, f);
+    ds_mtl_bytes(c, 0, &a, sizeof a);
+    if (what != UNBOUND) ds_mtl_bind(c, 1, src, 0, what == TOO_SHORT ? 252 : what == BEYOND ? 260 : 256);
+    ds_mtl_bind(c, 2, what == WRITTEN_MAP ? map : dst, 0, 256);
+    ds_mtl_dispatch(c, groups, threads);
+    ds_mtl_end(c);
+    if (what == EARLY_LOOK) (void)ds_mtl_buf_ptr(dst);
+    if (what == EARLY_FREE) {
+        ds_mtl_buf_free(dst);
+        dst = NULL;
+    }
+    ds_mtl_wait(c, r);
+    ds_mtl_buf_free(src);
+    ds_mtl_buf_free(dst);
+    ds_mtl_buf_free(map);
+    ds_mtl_fn_free(f);
+    ds_mtl_close(d);
+}
+
+static void mistakes_of_the_host_are_found(void)
+{
+    static const char *const words[MISTAKES] = { "buffer 1 is not bound", "copy", "bound at 0 for 260 bytes", "the host looked into a buffer",
+                                                 "was freed while", "must not be written" };
+    device("");
+    for (int i = 0; i < MISTAKES; i++) {
+        struct ds_mtl_result r = { .status = DS_MTL_DONE };
+        submit(i, &r);
+        CHECK_MSG(r.status == DS_MTL_FAILED && strstr(r.reason, words[i]), "%s: %s", words[i], r.reason);
+    }
+}
+
 static const struct ds_test tests[] = {
+    { "mistakes_of_the_host_are_found", mistakes_of_the_host_are_found },
     { "every_refusal_is_one_sentence", every_refusal_is_one_sentence },
     { "pieces_copies_and_clocks_change_nothing", pieces_copies_and_clocks_change_nothing },
     { "a_failed_buffer_is_repeated_full", a_failed_buffer_is_repeated_full },

@@ -90,6 +90,7 @@ static void against(const char *model, const char *oracle, const char *placement
             if (!tensor(o, "ids", -1, n, NULL)) continue;
             cases++;
             prompt(&r, o, n, &got);
+            fflush(stdout);
             printf("  %s, %s, %d tokens: cosine %.9f, argmax %.4f, greedy %d, caches %.2e\n", model, placement, n, got.cosine, got.argmax,
                    got.greedy, got.cache);
             CHECK(got.cosine >= l->cosine && got.cache <= l->cache);
@@ -100,8 +101,8 @@ static void against(const char *model, const char *oracle, const char *placement
     ds_gguf_close(o);
 }
 
-/* Unquantised weights. The random nets have near ties at some positions. */
-static const struct limits exact = { .cosine = 0.9999, .argmax = 0.98, .cache = 5e-3 };
+/* Unquantised weights of random nets, which have near ties at some positions. */
+static const struct limits exact = { .cosine = 0.9999, .argmax = 0.95, .cache = 1e-2 };
 /* 8-bit weights against vectors of the unquantised model: their own rounding shows. */
 static const struct limits q8_0 = { .cosine = 0.9995, .argmax = 0.99, .cache = 3e-2 };
 
