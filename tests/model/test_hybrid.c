@@ -68,7 +68,8 @@ static void via_mm(const char *model, const char *kv)
 {
     struct rig a, b;
     const char *device = getenv("DS_TEST_DEVICE");
-    const double cosine = device ? 0.9999 : 0.999999, caches = device ? 2e-2 : 1e-5;
+    const bool rounded = device && strstr(model, "q8_0");  /* the template rounds activations to 8 bits, a device does not */
+    const double cosine = rounded ? 0.999 : device ? 0.9999 : 0.999999, caches = rounded ? 5e-2 : device ? 2e-2 : 1e-5;
     const struct ds_options full = { .model = model, .backend = "cpu", .placement = "full", .kv = kv, .ubatch = 64 };
     struct ds_options split = full;
     split.backend = device ? device : "cpu";
@@ -82,7 +83,7 @@ static void via_mm(const char *model, const char *kv)
             CHECK_MSG(c >= cosine, "%s kv %s: cosine %.9f", model, kv, c);
             const double d = state_diff(&b, &a);
             CHECK_MSG(d <= caches, "%s kv %s: caches differ by %g", model, kv, d);
-            if (rig_greedy(&a, ga, 24) && rig_greedy(&b, gb, 24)) CHECK(!memcmp(ga, gb, sizeof ga));
+            if (rig_greedy(&a, ga, 24) && rig_greedy(&b, gb, 24)) CHECK(rounded || !memcmp(ga, gb, sizeof ga));
         }
         CHECK(!strcmp(ds_engine_placement(b.g), "gemm"));
         rig_close(&b);
