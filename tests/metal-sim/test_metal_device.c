@@ -131,11 +131,9 @@ static void pieces_copies_and_clocks_change_nothing(void)
 /* How many command buffers a forward pass takes. */
 static int count_buffers(struct outcome *want, const struct ds_options *how)
 {
-    char path[] = "/tmp/metal-device-XXXXXX", options[64];
+    char path[64], options[80];
     int n = 0;
-    const int fd = mkstemp(path);
-    if (fd < 0) return 0;
-    close(fd);
+    snprintf(path, sizeof path, "/tmp/metal-device-%ld", (long)getpid());
     snprintf(options, sizeof options, "report=%s", path);
     *want = forward(options, how);
     FILE *f = fopen(path, "r");
