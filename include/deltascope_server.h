@@ -22,6 +22,7 @@ struct ds_server_options {
     bool generic_tools;             /* chats with tools: a text of ours where the model's template has none that is known */
     bool keep_nonce;                /* a changing first line of a system prompt stays (docs/chat.md, "The nonce") */
     struct ds_store_options store;  /* mem, every, dir, disk, max_cuts; its warnings go to log */
+    enum ds_prof_mode profile;      /* stage times of each prefill go to log; DS_PROF_OFF: they are taken all the same, by stamps */
     void (*log)(void *ctx, const char *line);        /* any thread; one line without newline; may be NULL */
     void *log_ctx;
 };

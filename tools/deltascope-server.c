@@ -26,6 +26,10 @@ static void print_line(void *ctx, const char *line)
     const struct request *q = ctx;
     char now[32];
     if (q->quiet) return;
+    if (line[0] == '[') {                    /* a profile has its own form, for scripts */
+        fprintf(stderr, "%s\n", line);
+        return;
+    }
     ds_utc_string(now);
     fprintf(stderr, "%s %s\n", now, line);
 }
@@ -60,6 +64,7 @@ static int serve(struct request *q)
     o->n_origins = q->origins.n;
     o->log = print_line;
     o->log_ctx = q;
+    o->profile = q->common.profile;
     eo->sessions = o->parallel;
     eo->reserve = o->store.mem;
     o->store.max_cuts = eo->max_cuts = ds_store_cuts(eo->ubatch ? eo->ubatch : 512, o->store.every);
@@ -68,7 +73,8 @@ static int serve(struct request *q)
         ds_engine_close(g);
         return ds_tool_fail(prog, &e);
     }
-    fprintf(stderr, "listening on http://%s%s%s:%d\n", strchr(o->host, ':') ? "[" : "", o->host, strchr(o->host, ':') ? "]" : "", ds_server_port(s));
+    bool v6 = strchr(o->host, ':');
+    fprintf(stderr, "listening on http://%s%s%s:%d\n", v6 ? "[" : "", o->host, v6 ? "]" : "", ds_server_port(s));
     wait_for_signal();
     bool saved = ds_server_close(s, END_MS);
     ds_engine_close(g);
@@ -86,8 +92,10 @@ int main(int argc, char **argv)
     const struct ds_opt opts[] = {
         { "--host", NULL, DS_OPT_TEXT, &o->host, "HOST", 0, 0, "address to listen on (default: 127.0.0.1); others need --api-key" },
         { "--port", NULL, DS_OPT_INT, &o->port, "PORT", 0, 65535, "port (default: 8080); 0: any that is free" },
-        { "--api-key", NULL, DS_OPT_TEXT, &o->api_key, "KEY", 0, 0, "what clients must send as 'Authorization: Bearer KEY' or 'x-api-key: KEY'" },
-        { "--cors-origin", NULL, DS_OPT_TEXTS, &q.origins, "ORIGIN", 0, 0, "web pages of this origin may read answers; may be given several times" },
+        { "--api-key", NULL, DS_OPT_TEXT, &o->api_key, "KEY", 0, 0,
+          "what clients must send as 'Authorization: Bearer KEY' or 'x-api-key: KEY'" },
+        { "--cors-origin", NULL, DS_OPT_TEXTS, &q.origins, "ORIGIN", 0, 0,
+          "web pages of this origin may read answers; may be given several times" },
         { "--alias", NULL, DS_OPT_TEXT, &o->model, "NAME", 0, 0, "name of the model for clients (default: the file's)" },
         { "--parallel", NULL, DS_OPT_INT, &o->parallel, "N", 1, 64, "requests that compute at once (default: 4)" },
         { "--queue", NULL, DS_OPT_INT, &o->queue, "N", 128, 65536, "requests that may wait beside them (default: 256)" },
@@ -106,7 +114,7 @@ int main(int argc, char **argv)
         .usage = "[-m MODEL] [--host HOST] [--port PORT] [options]",
         .about = "Serves a model over HTTP, in the shapes of the OpenAI and Anthropic APIs. Prompts cost their new tokens only.\n",
         .opts = opts, .n_opts = sizeof opts / sizeof *opts,
-        .common = &q.common, .groups = DS_GROUP_MODEL | DS_GROUP_SYNTH | DS_GROUP_ENGINE | DS_GROUP_ANSWER,
+        .common = &q.common, .groups = DS_GROUP_MODEL | DS_GROUP_SYNTH | DS_GROUP_ENGINE | DS_GROUP_PROF | DS_GROUP_ANSWER,
     };
     ds_std_hold();
     int rc = ds_cli_parse(&cli, argc, argv);

@@ -13,6 +13,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -46,7 +47,8 @@ static int real_port(int fd)
     struct sockaddr_storage a;
     socklen_t n = sizeof a;
     if (getsockname(fd, (struct sockaddr *)&a, &n)) return 0;
-    return ntohs(a.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)(void *)&a)->sin6_port : ((struct sockaddr_in *)(void *)&a)->sin_port);
+    return ntohs(a.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)(void *)&a)->sin6_port
+                                         : ((struct sockaddr_in *)(void *)&a)->sin_port);
 }
 
 ds_status ds_socket_listen(const char *host, int *port, int *fd, struct ds_err *e)
@@ -55,7 +57,8 @@ ds_status ds_socket_listen(const char *host, int *port, int *fd, struct ds_err *
     struct addrinfo *list = look_up(host, *port, &rc);
     if (!list) return ds_fail(e, DS_EARG, "%s: %s", host, gai_strerror(rc));
     int s = socket(list->ai_family, list->ai_socktype | SOCK_CLOEXEC, list->ai_protocol);
-    bool ok = s >= 0 && !setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) && !bind(s, list->ai_addr, list->ai_addrlen) && !listen(s, 1024);
+    bool ok = s >= 0 && !setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) &&
+              !bind(s, list->ai_addr, list->ai_addrlen) && !listen(s, 1024);
     int why = errno;
     freeaddrinfo(list);
     if (!ok) {
@@ -65,6 +68,14 @@ ds_status ds_socket_listen(const char *host, int *port, int *fd, struct ds_err *
     *fd = s;
     *port = real_port(s);
     return DS_OK;
+}
+
+void ds_files_raise(int n)
+{
+    struct rlimit r;
+    if (getrlimit(RLIMIT_NOFILE, &r) || r.rlim_cur >= (rlim_t)n) return;
+    r.rlim_cur = r.rlim_max < (rlim_t)n ? r.rlim_max : (rlim_t)n;
+    setrlimit(RLIMIT_NOFILE, &r);
 }
 
 void ds_socket_close(int fd) { close(fd); }

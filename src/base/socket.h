@@ -10,6 +10,8 @@
 bool ds_host_is_loopback(const char *host);
 /* Listens on host (a name or address) and port (0: any). *fd is the caller's to close; *port gets the real one. */
 ds_status ds_socket_listen(const char *host, int *port, int *fd, struct ds_err *e);
+/* So many open files may be had, as far as the system lets this process. */
+void ds_files_raise(int n);
 void ds_socket_close(int fd);
 void ds_socket_shut(int fd);                 /* no more traffic either way; fd stays open */
 bool ds_socket_left(int fd);                 /* has the other end closed, or is it gone? Never waits */

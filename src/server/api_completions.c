@@ -322,7 +322,8 @@ static bool ids_prompt(const struct ds_call *c, const json_t *v, struct ds_reque
         const json_t *f = json_array_get(v, i);
         json_int_t id = json_is_integer(f) ? json_integer_value(f) : -1;
         if (id < 0 || id >= ds_engine_info(c->g)->n_vocab)
-            return ds_refuse(r, 400, "prompt", "'prompt[%zu]' is no token id of this vocabulary (0 to %d)", i, ds_engine_info(c->g)->n_vocab - 1);
+            return ds_refuse(r, 400, "prompt", "'prompt[%zu]' is no token id of this vocabulary (0 to %d)", i,
+                             ds_engine_info(c->g)->n_vocab - 1);
         p[i] = (int32_t)id;
     }
     return true;
@@ -359,11 +360,13 @@ static bool read_prompt(const struct ds_call *c, struct completion *a, struct ds
     if (json_is_array(v) && json_array_size(v) && !json_is_integer(json_array_get(v, 0)))
         return ds_refuse(r, 400, "prompt", "'prompt' holds %zu prompts, one at a time is taken", json_array_size(v));
     if (json_is_array(v)) return ids_prompt(c, v, q, r) && echo_of_ids(a, q, r);
-    if (!json_is_string(v)) return ds_refuse(r, 400, "prompt", "'prompt' is missing, or neither a string nor an array of token ids");
+    if (!json_is_string(v))
+        return ds_refuse(r, 400, "prompt", "'prompt' is missing, or neither a string nor an array of token ids");
     struct ds_err e;
     bool special = false;
     if (!ds_field_bool(c->body, "special", &special, r)) return false;
-    if (ds_tokenize(c->g, json_string_value(v), json_string_length(v), special, &q->prompt, &e)) return ds_refuse(r, 400, "prompt", "%s", e.msg);
+    if (ds_tokenize(c->g, json_string_value(v), json_string_length(v), special, &q->prompt, &e))
+        return ds_refuse(r, 400, "prompt", "%s", e.msg);
     return keep_text(a, json_string_value(v), json_string_length(v), r);
 }
 

@@ -88,7 +88,8 @@ static void tokenize(const struct ds_call *c, struct ds_reply *r)
         ds_refuse(&r->refusal, 400, "content", "'content' is missing or no string");
         return;
     }
-    if (!ds_field_bool(c->body, "special", &special, &r->refusal) || !ds_field_bool(c->body, "pieces", &pieces, &r->refusal)) return;
+    if (!ds_field_bool(c->body, "special", &special, &r->refusal) || !ds_field_bool(c->body, "pieces", &pieces, &r->refusal))
+        return;
     if (ds_tokenize(c->g, json_string_value(text), json_string_length(text), special, &ids, &e)) {
         ds_refuse(&r->refusal, 400, "content", "%s", e.msg);
         return;

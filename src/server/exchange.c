@@ -20,8 +20,8 @@ struct ds_event {
         struct ds_started started;
         struct ds_prompt_progress progress;
         struct ds_ending ending;
-        struct { int32_t id; bool has_logprob; float logprob; int n_top; size_t n; } piece;      /* then the likeliest, then the text */
-        struct { int status; } error;                                                             /* then the sentence */
+        struct { int32_t id; bool has_logprob; float logprob; int n_top; size_t n; } piece;  /* then the likeliest, the text */
+        struct { int status; } error;                                                         /* then the sentence */
     };
 };
 

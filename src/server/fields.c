@@ -56,7 +56,9 @@ bool ds_field_int(const json_t *o, const char *name, int64_t min, int64_t max, i
     if (!json_is_number(f)) return ds_refuse(r, 400, name, "'%s' is %s, expected a whole number", name, type_name(f));
     double d = json_number_value(f);
     if (d != floor(d)) return ds_refuse(r, 400, name, "'%s' is %g, expected a whole number", name, d);
-    if (json_is_integer(f) ? json_integer_value(f) < min || json_integer_value(f) > max : d < (double)min || d > (double)max || fabs(d) >= 0x1p62)
+    bool inside = json_is_integer(f) ? json_integer_value(f) >= min && json_integer_value(f) <= max
+                                     : d >= (double)min && d <= (double)max && fabs(d) < 0x1p62;
+    if (!inside)
         return ds_refuse(r, 400, name, "'%s' is %.17g, expected %lld to %lld", name, d, (long long)min, (long long)max);
     *v = json_is_integer(f) ? json_integer_value(f) : (int64_t)d;
     return true;
@@ -99,9 +101,10 @@ static bool read_bias(const json_t *o, const struct ds_call *c, struct ds_reques
         errno = 0;
         long id = strtol(key, &end, 10);
         if (errno || end == key || *end || id < 0 || id >= ds_engine_info(c->g)->n_vocab)
-            return ds_refuse(r, 400, "logit_bias", "'logit_bias' names the token '%.20s', which is no id of this vocabulary", key);
+            return ds_refuse(r, 400, "logit_bias", "'logit_bias' names '%.20s', which is no token id of this vocabulary", key);
         double v = json_is_number(value) ? json_number_value(value) : NAN;
-        if (!(v >= -100 && v <= 100)) return ds_refuse(r, 400, "logit_bias", "'logit_bias' of token %ld: expected a number from -100 to 100", id);
+        if (!(v >= -100 && v <= 100))
+            return ds_refuse(r, 400, "logit_bias", "'logit_bias' of token %ld: expected a number from -100 to 100", id);
         b[q->sampling.n_bias++] = (struct ds_bias){ (int32_t)id, v <= -100 ? -INFINITY : (float)v };
     }
     return true;

@@ -264,7 +264,8 @@ static struct ds_hit *new_hit(struct ds_http *h, struct MHD_Connection *c, const
     return hit;
 }
 
-static enum MHD_Result first_call(struct ds_http *h, struct MHD_Connection *c, const char *path, const char *method, void **state)
+static enum MHD_Result first_call(struct ds_http *h, struct MHD_Connection *c, const char *path, const char *method,
+                                  void **state)
 {
     struct ds_hit *hit = *state = new_hit(h, c, path);
     if (!hit) return MHD_NO;
@@ -273,7 +274,7 @@ static enum MHD_Result first_call(struct ds_http *h, struct MHD_Connection *c, c
     if (!strcmp(method, "OPTIONS") && header(hit, "Access-Control-Request-Method")) return answer_preflight(hit);
     find_route(hit, method);
     struct ds_refusal *r = &hit->reply.refusal;
-    if (!has_key(hit)) ds_refuse(r, 401, NULL, "this server wants its API key, as 'Authorization: Bearer KEY' or 'x-api-key: KEY'");
+    if (!has_key(hit)) ds_refuse(r, 401, NULL, "the API key is wanted, as 'Authorization: Bearer KEY' or 'x-api-key: KEY'");
     if (!r->status) check_length(hit, n);
     if (!r->status && h->bodies + n > BODIES_MAX) ds_refuse(r, 503, NULL, "the server is busy with other large requests");
     if (!r->status && h->quiet && !strcmp(method, "POST")) ds_refuse(r, 503, NULL, "the server is shutting down");
@@ -459,11 +460,13 @@ ds_status ds_http_open(struct ds_http **out, ds_server *s, struct ds_err *e)
     pthread_mutex_init(&h->lock, NULL);
     ds_status st = ds_socket_listen(s->o.host, &h->port, &fd, e);
     if (st) return st;
+    ds_files_raise(s->o.max_connections + 64);
     h->daemon = MHD_start_daemon(MHD_USE_AUTO | MHD_USE_INTERNAL_POLLING_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_call, h,
                                  MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_NOTIFY_COMPLETED, on_completed, h,
-                                 MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_CONNECTION_LIMIT, (unsigned)s->o.max_connections,
-                                 MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)STALE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)64 << 10,
-                                 MHD_OPTION_END);
+                                 MHD_OPTION_NOTIFY_CONNECTION, on_connection, h,
+                                 MHD_OPTION_CONNECTION_LIMIT, (unsigned)s->o.max_connections,
+                                 MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)STALE_S,
+                                 MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)64 << 10, MHD_OPTION_END);
     if (h->daemon) return DS_OK;
     ds_socket_close(fd);
     return ds_fail(e, DS_EIO, "%s port %d: the HTTP library could not be started", s->o.host, h->port);

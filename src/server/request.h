@@ -17,7 +17,7 @@
 struct ds_request {
     const char *label;              /* static: the API, for status and metrics: "completions" */
     struct ds_ids prompt;           /* owned; at least one id, at most the window's */
-    int64_t *bounds; int n_bounds;  /* owned; message boundaries as token counts, ascending, in (0, prompt.n]; may be NULL */
+    int64_t *bounds; int n_bounds;  /* owned; message boundaries as token counts, ascending, in (0, prompt.n], or NULL */
     struct ds_sampling sampling;    /* sampling.bias: owned */
     char **stops; int n_stops;      /* owned; none empty */
     int64_t max_new;                /* new tokens; -1: until the model or the window ends */
@@ -69,7 +69,7 @@ struct ds_api {
     void (*begin)(void *ctx, struct ds_bytes *out);                  /* accepted: the headers are out, the queue comes next */
     void (*started)(void *ctx, const struct ds_started *s, struct ds_bytes *out);
     void (*progress)(void *ctx, const struct ds_prompt_progress *p, struct ds_bytes *out);
-    bool (*piece)(void *ctx, const struct ds_piece *p, struct ds_bytes *out);      /* false: the answer is complete, see DS_FINISH_ENOUGH */
+    bool (*piece)(void *ctx, const struct ds_piece *p, struct ds_bytes *out);      /* false: it is complete: DS_FINISH_ENOUGH */
     void (*finish)(void *ctx, const struct ds_ending *f, struct ds_bytes *out);
     /* Something failed after begin. status as HTTP would have it. Nothing follows; the connection is closed. */
     void (*error)(void *ctx, int status, const char *sentence, struct ds_bytes *out);

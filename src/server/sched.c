@@ -99,7 +99,9 @@ static double ms_since(uint64_t ns) { return (double)(ds_now_ns() - ns) * 1e-6; 
 /* One that never left the queue. */
 static void drop_waiting(struct ds_sched *k, struct ds_exchange *x, const char *end)
 {
-    struct ds_record r = { .number = x->number, .at = ds_unix_seconds(), .prompt = (int64_t)x->q->prompt.n, .queue_ms = ms_since(x->queued_ns) };
+    struct ds_record r = {
+        .number = x->number, .at = ds_unix_seconds(), .prompt = (int64_t)x->q->prompt.n, .queue_ms = ms_since(x->queued_ns)
+    };
     snprintf(r.label, sizeof r.label, "%s", x->q->label);
     snprintf(r.end, sizeof r.end, "%s", end);
     ds_tally_add(&k->server->tally, &r);
@@ -116,7 +118,8 @@ static void count(struct ds_sched *k, struct slot *t, const char *end)
     snprintf(r->end, sizeof r->end, "%s", end);
     ds_tally_add(&k->server->tally, r);
     t->x->phase = DS_PHASE_OVER;
-    ds_server_log(k->server, "request=%llu api=%s end=%s prompt=%lld cached=%lld generated=%lld queue_ms=%.1f prefill_ms=%.1f decode_ms=%.1f",
+    ds_server_log(k->server,
+                  "request=%llu api=%s end=%s prompt=%lld cached=%lld generated=%lld queue_ms=%.1f prefill_ms=%.1f decode_ms=%.1f",
                   (unsigned long long)r->number, r->label, end, (long long)r->prompt, (long long)r->cached, (long long)r->completion,
                   r->queue_ms, r->prefill_ms, r->decode_ms);
 }
@@ -241,6 +244,18 @@ static void add_stages(struct slot *t)
 {
     const struct ds_profile *p = ds_session_profile(t->s);
     for (int i = 0; p && i < DS_ST_COUNT; i++) t->rec.stage_ms[i] += p->stage_ms[i];
+    if (p) t->rec.forward_ms += p->total_ms;
+}
+
+/* The chunks of one prompt as one prefill, in the line that every program prints. */
+static void print_profile(const struct ds_sched *k, const struct slot *t)
+{
+    struct ds_profile p = { .mode = k->server->o.profile, .P = (int)t->rec.prefilled, .total_ms = t->rec.forward_ms };
+    char line[256];
+    if (!p.mode || !p.P) return;
+    memcpy(p.stage_ms, t->rec.stage_ms, sizeof p.stage_ms);
+    ds_profile_line(&p, ds_engine_backend(k->g), line, sizeof line);
+    ds_server_log(k->server, "%s", line);
 }
 
 static void prefill_chunk(struct ds_sched *k, struct slot *t)
@@ -250,7 +265,8 @@ static void prefill_chunk(struct ds_sched *k, struct slot *t)
     int64_t left = (int64_t)q->prompt.n - t->at;
     int n = left < k->ubatch ? (int)left : k->ubatch;
     if (n) {
-        ds_status st = ds_store_prefill(k->store, t->s, q->prompt.p + t->at, n, n == left ? DS_ROWS_LAST : DS_ROWS_NONE, NULL, NULL, &e);
+        enum ds_rows rows = n == left ? DS_ROWS_LAST : DS_ROWS_NONE;
+        ds_status st = ds_store_prefill(k->store, t->s, q->prompt.p + t->at, n, rows, NULL, NULL, &e);
         if (st) {
             fail_slot(k, t, status_of(st), e.msg, false);
             return;
@@ -261,7 +277,9 @@ static void prefill_chunk(struct ds_sched *k, struct slot *t)
         t->rec.prefill_ms = ms_since(t->begun_ns);
         push_progress(t);
     }
-    if (t->at == (int64_t)q->prompt.n) begin_decode(t);
+    if (t->at < (int64_t)q->prompt.n) return;
+    print_profile(k, t);
+    begin_decode(t);
 }
 
 static void decode_step(struct ds_sched *k, struct slot *t)
@@ -375,8 +393,9 @@ static void save(struct ds_sched *k)
     ds_store_flush(k->store, k->deadline_ns);
     ds_store_get_stats(k->store, &st);
     k->saved = !st.disk_limit || !st.unsaved;
-    if (st.disk_limit) ds_server_log(k->server, "sessions files=%llu bytes=%llu unsaved=%llu", (unsigned long long)st.files,
-                                     (unsigned long long)st.disk_used, (unsigned long long)st.unsaved);
+    if (!st.disk_limit) return;
+    ds_server_log(k->server, "sessions files=%llu bytes=%llu unsaved=%llu", (unsigned long long)st.files,
+                  (unsigned long long)st.disk_used, (unsigned long long)st.unsaved);
 }
 
 static void wait_for_work(struct ds_sched *k)
@@ -437,7 +456,7 @@ static ds_status open_sessions(struct ds_sched *k, struct ds_err *e)
     for (int i = 0; i < k->n_slots; i++) {
         ds_status st = ds_session_new(&k->slots[i].s, k->g, e);
         if (st) return st;
-        ds_session_set_profile(k->slots[i].s, DS_PROF_STAMP);
+        ds_session_set_profile(k->slots[i].s, k->server->o.profile ? k->server->o.profile : DS_PROF_STAMP);
     }
     return DS_OK;
 }

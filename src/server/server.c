@@ -38,7 +38,8 @@ static ds_status fill_options(ds_server *s, const struct ds_server_options *o, s
     if (!s->o.max_body) s->o.max_body = (size_t)64 << 20;
     if (!s->o.max_connections) s->o.max_connections = 512;
     if (s->o.api_key && !s->o.api_key[0]) return ds_fail(e, DS_EARG, "the API key is empty");
-    if (s->o.parallel < 1 || s->o.parallel > 64) return ds_fail(e, DS_EARG, "%d sequences at once: expected 1 to 64", s->o.parallel);
+    if (s->o.parallel < 1 || s->o.parallel > 64)
+        return ds_fail(e, DS_EARG, "%d sequences at once: expected 1 to 64", s->o.parallel);
     if (!ds_host_is_loopback(s->o.host) && !s->o.api_key)
         return ds_fail(e, DS_EARG, "%s: an address that others can reach needs an API key", s->o.host);
     name_model(s);

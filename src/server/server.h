@@ -31,7 +31,7 @@ struct ds_record {
     struct ds_lookup lookup;
     bool looked;                             /* it left the queue; lookup holds */
     double queue_ms, prefill_ms, decode_ms, first_ms;        /* first_ms: from arrival to the first token; 0: none */
-    double stage_ms[DS_ST_COUNT];            /* of all its prefill chunks */
+    double stage_ms[DS_ST_COUNT], forward_ms;        /* of all its prefill chunks: by stage, and their wall */
     char end[24];                            /* ds_finish_names, "cancelled", "failed", "refused" */
 };
 

@@ -90,7 +90,8 @@ static void put_memory(const struct ds_call *c, const struct numbers *n, struct 
     key_int(j, "scratch", (int64_t)s->plan.scratch);
     key_int(j, "snapshot", (int64_t)n->st.mem_used);
     key_int(j, "snapshot_limit", (int64_t)n->st.mem_limit);
-    key_int(j, "planned", (int64_t)(s->plan.weights + s->plan.weights_extra + s->plan.scratch + each * (uint64_t)s->o.parallel + n->st.mem_limit));
+    key_int(j, "planned", (int64_t)(s->plan.weights + s->plan.weights_extra + s->plan.scratch + each * (uint64_t)s->o.parallel +
+                                    n->st.mem_limit));
     key_int(j, "peak_rss", (int64_t)ds_mem_peak_rss());
     ds_jo_obj_end(j);
 }
@@ -99,7 +100,8 @@ static void put_store(const struct ds_store_stats *t, struct ds_json_out *j)
 {
     const struct { const char *key; uint64_t v; } rows[] = {
         { "mem_limit", t->mem_limit }, { "mem_used", t->mem_used }, { "mem_kv", t->mem_kv }, { "mem_states", t->mem_states },
-        { "mem_logits", t->mem_logits }, { "mem_tree", t->mem_tree }, { "disk_limit", t->disk_limit }, { "disk_used", t->disk_used },
+        { "mem_logits", t->mem_logits }, { "mem_tree", t->mem_tree },
+        { "disk_limit", t->disk_limit }, { "disk_used", t->disk_used },
         { "nodes", t->nodes }, { "snapshots", t->snapshots }, { "files", t->files }, { "hits_live", t->hits_live },
         { "hits_snapshot", t->hits_snapshot }, { "hits_disk", t->hits_disk }, { "misses", t->misses },
         { "tokens_reused", t->tokens_reused }, { "tokens_recomputed", t->tokens_recomputed }, { "taken", t->taken },
@@ -249,7 +251,8 @@ static void put_requests(const struct ds_tally *t, struct ds_bytes *b)
         ds_bytes_printf(b, "deltascope_stage_seconds_total{stage=\"%s\"} %.6f\n", ds_stage_names[i], t->sum.stage_s[i]);
     family(b, "prefix_lookups_total", "counter", "Lookups of stored prefixes, by what was found.");
     for (int i = 0; i <= DS_MISS_DAMAGED; i++)
-        ds_bytes_printf(b, "deltascope_prefix_lookups_total{reason=\"%s\"} %llu\n", ds_reuse_names[i], (unsigned long long)t->sum.reuse[i]);
+        ds_bytes_printf(b, "deltascope_prefix_lookups_total{reason=\"%s\"} %llu\n", ds_reuse_names[i],
+                        (unsigned long long)t->sum.reuse[i]);
 }
 
 static void put_first(const struct ds_tally *t, struct ds_bytes *b)
@@ -300,7 +303,8 @@ static void metrics(const struct ds_call *c, struct ds_reply *r)
     put_sessions(&n.st, b);
     family(b, "http_responses_total", "counter", "Responses by status.");
     for (int i = 0; i < DS_CODES; i++)
-        if (n.tally->codes[i]) ds_bytes_printf(b, "deltascope_http_responses_total{code=\"%d\"} %llu\n", i, (unsigned long long)n.tally->codes[i]);
+        if (n.tally->codes[i])
+            ds_bytes_printf(b, "deltascope_http_responses_total{code=\"%d\"} %llu\n", i, (unsigned long long)n.tally->codes[i]);
     counter(b, "http_received_bytes_total", "Bytes of bodies received.", n.tally->bytes_in);
     counter(b, "http_sent_bytes_total", "Bytes of bodies sent.", n.tally->bytes_out);
     gauge(b, "peak_resident_bytes", "Most memory that the process had.", ds_mem_peak_rss());
