@@ -44,6 +44,7 @@ void sim_matrix(int op, sim_fragment *d, const sim_fragment *a, const sim_fragme
                 bool round_to_half, int line);
 void sim_matrix_diagonal(sim_fragment *d, float v);
 void *sim_threadgroup_memory(unsigned long size, unsigned long align);
+float sim_rough(float exact);                  /* what a function of the device may return instead */
 int sim_constant(int index);                   /* [[function_constant(index)]] */
 }
 

@@ -112,13 +112,10 @@ template <class To, class From> inline To as_type(From f)
 }
 
 namespace precise {
-inline float exp(float x) { return __builtin_expf(x); }
-inline float log(float x) { return __builtin_logf(x); }
-inline float sqrt(float x) { return __builtin_sqrtf(x); }
-inline float rsqrt(float x) { return 1.0f / __builtin_sqrtf(x); }
-inline float sin(float x) { return __builtin_sinf(x); }
-inline float cos(float x) { return __builtin_cosf(x); }
-inline float divide(float a, float b) { return a / b; }
+inline float exp(float x) { return sim_rough(__builtin_expf(x)); }
+inline float log(float x) { return sim_rough(__builtin_logf(x)); }
+inline float sqrt(float x) { return sim_rough(__builtin_sqrtf(x)); }
+inline float rsqrt(float x) { return sim_rough(1.0f / __builtin_sqrtf(x)); }
 }
 using precise::sqrt;
 using precise::rsqrt;

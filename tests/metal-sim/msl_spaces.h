@@ -53,7 +53,7 @@ bool isfinite(float);
 uint popcount(uint);
 template <class T> T select(T a, T b, bool c);
 template <class To, class From> To as_type(From f);
-namespace precise { float exp(float), log(float), sqrt(float), rsqrt(float), sin(float), cos(float), divide(float, float); }
+namespace precise { float exp(float), log(float), sqrt(float), rsqrt(float); }
 
 #define SIM_REDUCTION(name) float name(float); int name(int); uint name(uint);
 SIM_REDUCTION(simd_sum)

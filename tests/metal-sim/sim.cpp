@@ -435,6 +435,32 @@ static void run_group(worker *w, uint32_t index)
     sim_fiber_switch(&w->root, w->scheduler);
 }
 
+/* --- rough arithmetic --- */
+
+/* One to two units in the last place up or down, or nothing; zero, infinities and NaN stay. */
+float sim_rough(float exact)
+{
+    worker *w = sim_worker;
+    unsigned bits = as_bits(exact);
+    if (!w->rough || !__builtin_isnormal(exact)) return exact;
+    bits += (unsigned)(draw(&w->random) % 5) - 2;
+    return __builtin_isnormal(as_float(bits)) ? as_float(bits) : exact;
+}
+
+/* Subnormal operands and results become zero, or again do not. */
+static void flush_subnormals(bool on)
+{
+#if defined(__x86_64__)
+    unsigned bits = __builtin_ia32_stmxcsr();
+    __builtin_ia32_ldmxcsr(on ? bits | 0x8040 : bits & ~0x8040u);
+#elif defined(__aarch64__)
+    uint64_t bits;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(bits));
+    bits = on ? bits | 1u << 24 : bits & ~(uint64_t)(1u << 24);
+    __asm__ volatile("msr fpcr, %0" : : "r"(bits));
+#endif
+}
+
 /* --- workers --- */
 
 static void *pages(size_t n)
@@ -472,6 +498,8 @@ static void work(run_state *r)
     w->run = r;
     w->failed = false;
     w->no_races = r->o->no_races;
+    w->rough = r->o->rough;
+    if (w->rough) flush_subnormals(true);
     w->last = { nullptr, nullptr, -1, nullptr };
     w->n_ranges = r->k->n_params;
     memcpy(w->ranges, r->ranges, sizeof r->ranges);
@@ -481,6 +509,7 @@ static void work(run_state *r)
         w->random = r->o->seed ? r->o->seed * 0x9e3779b97f4a7c15u + index : 0;      /* whichever worker runs the group */
         run_group(w, index);
     }
+    if (w->rough) flush_subnormals(false);
     sim_worker = nullptr;
     std::lock_guard<std::mutex> hold(idle_lock);
     idle.push_back(w);

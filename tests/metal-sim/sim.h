@@ -41,6 +41,7 @@ struct sim_options {
     int host_threads;                          /* workers that run threadgroups; 0: one */
     uint32_t max_threads;                      /* per threadgroup, for every pipeline; 0: SIM_MAX_THREADS */
     bool no_races;                             /* leave out race detection (faster) */
+    bool rough;                                /* arithmetic as a device may have it: subnormal floats are zero, functions err by 2 ulp */
 };
 
 enum sim_result {

@@ -57,7 +57,7 @@ struct worker {
     void *root, *scheduler;                    /* their stack pointers while a fiber runs */
     uint64_t random;
     int n_threads, n_sg;
-    bool failed, no_races;
+    bool failed, no_races, rough;
     fiber fibers[SIM_MAX_THREADS];
     simdgroup sg[SIM_GROUPS];
 };

@@ -49,7 +49,9 @@ static void test_act_half(void)
     const struct ds_metal_rows a = { .n = n, .dim = dim };
     struct call c = call_of("act_half", &a, sizeof a);
     bind(&c, 1, x, sizeof x), bind(&c, 2, h, sizeof h), bind(&c, 3, scale, sizeof scale);
+    run_exactly = true;                        /* one row is subnormal */
     run(&c, n, 1, 1, 256);
+    run_exactly = false;
     for (int t = 0; t < n; t++) {
         int e;
         CHECK_MSG(frexpf(scale[t], &e) == 0.5f, "row %d: %g is no power of two", t, (double)scale[t]);
