@@ -222,9 +222,9 @@ static void answers_of_messages(void)
     EXPECT_IN_ORDER(answer_to(ds_routes_messages, q("{" MBODY ", 'stop_sequences': ['END']}"), "</think>a", DS_FINISH_STOP),
                     "\"stop_reason\":\"stop_sequence\",\"stop_sequence\":\"END\"");
     EXPECT_IN_ORDER(answer_to(ds_routes_messages, q("{" MBODY "}"), "</think>a", DS_FINISH_WINDOW), "\"stop_reason\":\"model_context_window_exceeded\"");
-    EXPECT_IN_ORDER(answer_to(ds_routes_messages, q("{" MBODY ", 'tool_choice': {'type': 'auto', 'disable_parallel_tool_use': true}}"), answer,
-                              DS_FINISH_LENGTH),
-                    "\"name\":\"f\",\"input\":{\"a\": 3}}],\"stop_reason\":\"tool_use\"");
+    EXPECT_IN_ORDER(answer_to(ds_routes_messages, q("{" MBODY ", 'tool_choice': {'type': 'auto', 'disable_parallel_tool_use': true}}"),
+                              "hm</think>" CALL "more" CALL, DS_FINISH_LENGTH),
+                    "\"signature\":\"\"},{\"type\":\"tool_use\",\"id\":\"toolu_#\",\"name\":\"f\",\"input\":{\"a\": 3}}],\"stop_reason\":\"tool_use\"");
 }
 
 static void answers_of_responses(void)
