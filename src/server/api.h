@@ -29,7 +29,7 @@ struct ds_refusal {
     char param[64];                 /* the field that is meant: "messages[2].content"; may be empty */
     char msg[512];
 };
-/* Always false, so that a check is one statement. param may be NULL. */
+/* Always false, so that a check is one statement. The sentence is one line, whatever words of the request are in it. param may be NULL. */
 bool ds_refuse(struct ds_refusal *r, int status, const char *param, const char *fmt, ...) DS_PRINTF(4, 5);
 
 struct ds_reply {
@@ -85,6 +85,9 @@ bool ds_field_stops(const json_t *o, const char *name, struct ds_request *q, str
 bool ds_field_delivery(const json_t *o, struct ds_request *q, struct ds_refusal *r);
 /* Refuses a prompt that is empty or leaves no room in the window (both numbers in the sentence). */
 bool ds_request_fits(const struct ds_call *c, const struct ds_request *q, const char *param, struct ds_refusal *r);
+
+/* Control characters become '?': a request's words in a sentence or a log must not look like lines of their own. */
+void ds_one_line(char *s);
 
 /* --- writing ------------------------------------------------------------------------------------- */
 

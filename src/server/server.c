@@ -15,6 +15,7 @@ void ds_server_log(const ds_server *s, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(line, sizeof line, fmt, ap);
     va_end(ap);
+    ds_one_line(line);
     s->o.log(s->o.log_ctx, line);
 }
 

@@ -10,6 +10,12 @@
 #include <stdlib.h>
 #include <time.h>
 
+void ds_one_line(char *s)
+{
+    for (; *s; s++)
+        if ((unsigned char)*s < ' ' || *s == 0x7F) *s = '?';
+}
+
 bool ds_refuse(struct ds_refusal *r, int status, const char *param, const char *fmt, ...)
 {
     va_list ap;
@@ -18,6 +24,7 @@ bool ds_refuse(struct ds_refusal *r, int status, const char *param, const char *
     va_start(ap, fmt);
     vsnprintf(r->msg, sizeof r->msg, fmt, ap);
     va_end(ap);
+    ds_one_line(r->msg);
     return false;
 }
 

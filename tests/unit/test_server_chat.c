@@ -284,6 +284,15 @@ static void nonce_is_taken_out(void)
     CHECK(!noted[0]);
 }
 
+/* A request's words in a refusal make no new line in a log. */
+static void refusals_are_one_line(void)
+{
+    EXPECT(prompt_of(ds_routes_chat, q("{'messages': [{'role': 'a\\nb\\u0007', 'content': ''}]}")),
+           "400 messages[0]: 'messages[0].role' is 'a?b?', expected system, developer, user, assistant or tool");
+    EXPECT(prompt_of(ds_routes_chat, q("{'messages': [{'role': 'user', 'content': [{'type': 'x\\r\\ny'}]}]}")),
+           "400 messages[0].content: 'messages[0].content' holds a part of type 'x??y': only text is read here");
+}
+
 static void prompts_past_the_window(void)
 {
     static char body[8192];
@@ -305,6 +314,7 @@ static const struct ds_test tests[] = {
     { "answers_of_responses", answers_of_responses },
     { "answers_that_fail", answers_that_fail },
     { "nonce_is_taken_out", nonce_is_taken_out },
+    { "refusals_are_one_line", refusals_are_one_line },
     { "prompts_past_the_window", prompts_past_the_window },
 };
 
