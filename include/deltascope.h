@@ -99,6 +99,7 @@ const char *ds_engine_device(const ds_engine *g);    /* the accelerator by its o
 const char *ds_engine_placement(const ds_engine *g); /* "gemm" or "full" */
 const char *ds_engine_isa(const ds_engine *g);       /* "avx512vnni" */
 const char *ds_engine_gdn_form(const ds_engine *g);  /* "seq" or "chunk" */
+const char *ds_engine_weight_forms(const ds_engine *g);   /* copies of the weights that prefill's products read; NULL: the file's blocks */
 const char *ds_engine_kv_type(const ds_engine *g);   /* "f16" or "f32" */
 int ds_engine_threads(const ds_engine *g);
 int ds_engine_ubatch(const ds_engine *g);

@@ -199,6 +199,7 @@ struct ds_backend {
     bool grouped;                  /* matmul takes whole groups */
     bool plans;                    /* weight_new takes matrices without data, for engines that only plan */
     bool plan_only;                /* set by such an engine before the weights: memory is counted and not taken, no step will run */
+    const char *forms;             /* how products of several tokens read the matrices, once reserved; NULL: from the file's blocks */
     bool prepares;                 /* reserve makes forms of the weights */
     bool owns_weights;             /* weight_extra_bytes counts all that a weight takes; nothing stays in the map */
     int ubatch;                    /* tokens of a chunk that suit it; 0: no wish */

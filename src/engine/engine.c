@@ -255,6 +255,7 @@ const char *ds_engine_device(const ds_engine *g) { return g->be->device; }
 const char *ds_engine_placement(const ds_engine *g) { return g->be->placement; }
 const char *ds_engine_isa(const ds_engine *g) { return ds_cpu_level_name(g->isa); }
 const char *ds_engine_gdn_form(const ds_engine *g) { return g->be->gdn_form; }
+const char *ds_engine_weight_forms(const ds_engine *g) { return g->be->forms; }
 const char *ds_engine_kv_type(const ds_engine *g) { return g->kv_f16 ? "f16" : "f32"; }
 int ds_engine_threads(const ds_engine *g) { return g->threads; }
 int ds_engine_ubatch(const ds_engine *g) { return g->ubatch; }

@@ -171,6 +171,48 @@ static void decode_is_replayed(void)
     CHECK(ds_fake.held == 0);
 }
 
+/* A prompt of the same length at the same position is replayed too; another length, a profile or kept states are not. */
+static void prefill_is_replayed(void)
+{
+    const struct ds_options o = options("q8_0");
+    struct ds_err e = { 0 };
+    ds_engine *g = NULL;
+    ds_session *s = NULL;
+    REQUIRE(!ds_engine_open(&g, &o, &e) && !ds_session_new(&s, g, &e));
+    ds_fake.graphs = 0;
+    for (int i = 0; i < 4; i++) {
+        ds_session_reset(s);
+        REQUIRE(!ds_session_prefill(s, ids, 256, DS_ROWS_LAST, NULL, NULL, &e));
+        REQUIRE(!ds_session_prefill(s, ids, 100 + i, DS_ROWS_LAST, NULL, NULL, &e));
+    }
+    CHECK_MSG(ds_fake.graphs == 3, "%ld graph launches", ds_fake.graphs);
+    ds_session_set_profile(s, DS_PROF_STAMP);
+    ds_session_reset(s);
+    const long before = ds_fake.products;
+    REQUIRE(!ds_session_prefill(s, ids, 256, DS_ROWS_LAST, NULL, NULL, &e));
+    CHECK(ds_fake.graphs == 3 && ds_fake.products > before);
+    ds_session_free(s);
+    ds_engine_close(g);
+}
+
+static void forms_are_said(void)
+{
+    static const struct { const char *weights, *gemm, *says; } want[] = {
+        { NULL, NULL, "bf16 copies" }, { "blocks", NULL, "blocks, decoded" }, { NULL, "fp8", "e4m3 and bf16 copies" }, { "blocks", "fp8:ffn", "e4m3 copies, the" },
+    };
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        struct ds_options o = options("q8_0");
+        struct ds_err e = { 0 };
+        ds_engine *g = NULL;
+        o.weights = want[i].weights;
+        o.gemm = want[i].gemm;
+        o.synth.plan_only = true;
+        REQUIRE(!ds_engine_open(&g, &o, &e));
+        CHECK_MSG(ds_engine_weight_forms(g) && !strncmp(ds_engine_weight_forms(g), want[i].says, strlen(want[i].says)), "'%s'", ds_engine_weight_forms(g));
+        ds_engine_close(g);
+    }
+}
+
 static void bad_options(void)
 {
     static const struct { const char *gemm, *weights, *says; } bad[] = {
@@ -193,6 +235,7 @@ static void bad_options(void)
 static const struct ds_test tests[] = {
     { "cuda_host.plan_is_taken", plan_is_taken }, { "cuda_host.plan_of_experts", plan_of_experts }, { "cuda_host.less_memory", less_memory },
     { "cuda_host.each_refused", each_refused },   { "cuda_host.decode_is_replayed", decode_is_replayed }, { "cuda_host.bad_options", bad_options },
+    { "cuda_host.prefill_is_replayed", prefill_is_replayed }, { "cuda_host.forms_are_said", forms_are_said },
 };
 
 int main(int argc, char **argv) { return ds_test_main(tests, sizeof tests / sizeof *tests, argc, argv); }

@@ -115,6 +115,7 @@ static void write_json(struct ds_bytes *out, const ds_engine *g, const struct ds
     ds_jm_text(&j, "gdn", ds_engine_gdn_form(g));
     ds_jm_text(&j, "kv", ds_engine_kv_type(g));
     ds_jm_int(&j, "threads", ds_engine_threads(g));
+    ds_jm_text(&j, "weight_forms", ds_engine_weight_forms(g));
     json_kernels(&j, g);
     ds_jo_obj_end(&j);
     ds_bytes_puts(out, "\n");
@@ -175,7 +176,7 @@ static void text_plan(struct ds_bytes *out, const ds_engine *g, const struct ds_
     snprintf(scratch, sizeof scratch, "activations of %d tokens, %d threads", ds_engine_ubatch(g), ds_engine_threads(g));
     const struct { const char *name; uint64_t bytes; const char *what; } rows[] = {
         { "  weights", p->weights, "the file, mapped, or its copy on the device" },
-        { "  weights, extra", p->weights_extra, "repacked or converted copies" },
+        { "  weights, extra", p->weights_extra, ds_engine_weight_forms(g) ? ds_engine_weight_forms(g) : "repacked or converted copies" },
         { "  KV cache", p->kv, kv },
         { "  state", p->state, "convolution and recurrent state, one session" },
         { "  snapshot", p->snapshots, "each; state and last logits" },

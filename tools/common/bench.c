@@ -270,6 +270,7 @@ static void write_head(struct ds_bytes *out, const struct bench *b)
     ds_bytes_printf(out, "machine  %s\n", line);
     ds_bytes_printf(out, "peaks    int8 %.0f GOP/s, float products %.0f GFLOP/s, f32 %.0f GFLOP/s, read %.1f GB/s, copy %.1f GB/s, as measured here\n",
                     b->prov.peaks.int8_gops, b->prov.peaks.mm_gflops, b->prov.peaks.f32_gflops, b->prov.peaks.read_gbs, b->prov.peaks.copy_gbs);
+    if (ds_engine_weight_forms(b->rig.g)) ds_bytes_printf(out, "weights  %s\n", ds_engine_weight_forms(b->rig.g));
     ds_bytes_printf(out, "engine   ubatch %d, kv %s, gdn %s; loaded in %.0f ms, plan %s, peak RSS %s\n", ds_engine_ubatch(b->rig.g), p->kv, p->gdn,
                     m->load_ms, plan, rss);
     if (b->s->cold) ds_bytes_puts(out, "state    cold: each repetition is the first prefill of a fresh engine (page cache as it was)\n");

@@ -92,6 +92,20 @@ static ds_status make(struct ds_cuda *c, struct ds_cuda_group *g, struct ds_cuda
     return st;
 }
 
+/* One sentence on what the products read. */
+static void say_forms(struct ds_cuda *c)
+{
+    static const char *const said[8] = {
+        NULL, "blocks, decoded before each product", "bf16 copies", "bf16 copies of a part, the rest decoded before each product",
+        "e4m3 copies", "e4m3 copies, the rest decoded before each product", "e4m3 and bf16 copies",
+        "e4m3 and bf16 copies of a part, the rest decoded before each product",
+    };
+    unsigned seen = 0;
+    for (const struct ds_cuda_group *g = c->groups; g; g = g->next)
+        if (g->kind != DS_CUDA_OTHER) seen |= 1u << g->form;
+    c->be.forms = said[seen];
+}
+
 ds_status ds_cuda_make_copies(struct ds_cuda *c, struct ds_err *e)
 {
     struct ds_cuda_room through = { 0 };
@@ -102,6 +116,7 @@ ds_status ds_cuda_make_copies(struct ds_cuda *c, struct ds_err *e)
     for (const struct ds_cuda_group *g = c->groups; g; g = g->next)
         if (g->kind == DS_CUDA_FFN_DOWN) downs = true, all = all && g->form == DS_CUDA_F8;
     c->f8_down = downs && all;
+    say_forms(c);
     ds_cuda_room_free(c, &through);
     return st;
 }

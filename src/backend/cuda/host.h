@@ -76,10 +76,11 @@ struct ds_cuda_shape {
     cublasLtMatmulAlgo_t algo;
 };
 
-/* A recorded step of one token; exec NULL: not yet. */
+/* A recorded step; exec NULL: not yet. */
 struct ds_cuda_graph {
     const void *timeline;              /* NULL: unused */
-    int splits, seen;
+    int n, splits, seen;
+    int64_t pos;                       /* 0 for one token: any position that divides the keys alike */
     unsigned skip;
     bool logits;
     uint64_t used;                     /* count of replays when it was last wanted */
@@ -92,7 +93,7 @@ enum {
     DS_CUDA_STAGE_BYTES = 32 << 20,
     DS_CUDA_SHAPES = 1024,
     DS_CUDA_STAGING = 2,
-    DS_CUDA_GRAPHS = 8,
+    DS_CUDA_GRAPHS = 16,
     DS_CUDA_SPLIT_ROWS = 4096
 };
 
@@ -198,7 +199,7 @@ void ds_cuda_matmul_experts(struct ds_backend *be, struct ds_buf *y, const struc
                             const struct ds_buf *route, int n, int k, bool per_slot);
 const char *ds_cuda_kernel_name(struct ds_backend *be, const struct ds_weight *w, int n);
 
-/* graph.c: steps of one token are recorded on their second sight and replayed from the third on. */
+/* graph.c: steps are recorded on their second sight and replayed from the third on. */
 /* True: the step was replayed, no op follows. */
 bool ds_cuda_replay(struct ds_cuda *c);
 void ds_cuda_record_end(struct ds_cuda *c);
