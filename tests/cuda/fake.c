@@ -170,18 +170,18 @@ KERNEL(ds_cu_gemm_any_f8, void *y, int64_t ldy, bool f32, bool add, const void *
        int k, cudaStream_t s)
 KERNEL(ds_cu_gemm_experts, uint16_t *y, const uint16_t *w, const uint16_t *x, const void *route, int slots, int k_used, bool per_slot, int rows, int k,
        cudaStream_t s)
-KERNEL(ds_cu_rms_norm, uint16_t *h, const float *x, const float *gain, int n, int dim, float eps, cudaStream_t s)
-KERNEL(ds_cu_swiglu, uint16_t *act, const uint16_t *g, int64_t ldg, const uint16_t *u, int64_t ldu, int rows, int dim, cudaStream_t s)
+KERNEL(ds_cu_rms_norm, uint16_t *h, const float *x, const float *gain, int n, int dim, float eps, struct ds_cu_stamp t, cudaStream_t s)
+KERNEL(ds_cu_swiglu, uint16_t *act, const uint16_t *g, int64_t ldg, const uint16_t *u, int64_t ldu, int rows, int dim, struct ds_cu_stamp t, cudaStream_t s)
 KERNEL(ds_cu_gated_norm, uint16_t *y, const float *o, const uint16_t *z, int64_t ldz, const float *gain, int n, int n_vh, int dv, float eps,
-       cudaStream_t s)
+       struct ds_cu_stamp t, cudaStream_t s)
 KERNEL(ds_cu_f8_rows, uint8_t *dst, float *scale, const uint16_t *src, int64_t rows, int k, cudaStream_t s)
-KERNEL(ds_cu_rms_norm_f8, uint8_t *h, float *scale, const float *x, const float *gain, int n, int dim, float eps, cudaStream_t s)
-KERNEL(ds_cu_swiglu_f8, uint8_t *act, float *scale, const uint16_t *g, int64_t ldg, const uint16_t *u, int64_t ldu, int rows, int dim, cudaStream_t s)
+KERNEL(ds_cu_rms_norm_f8, uint8_t *h, float *scale, const float *x, const float *gain, int n, int dim, float eps, struct ds_cu_stamp t, cudaStream_t s)
+KERNEL(ds_cu_swiglu_f8, uint8_t *act, float *scale, const uint16_t *g, int64_t ldg, const uint16_t *u, int64_t ldu, int rows, int dim, struct ds_cu_stamp t, cudaStream_t s)
 KERNEL(ds_cu_gated_norm_f8, uint8_t *y, float *scale, const float *o, const uint16_t *z, int64_t ldz, const float *gain, int n, int n_vh, float eps,
-       cudaStream_t s)
-KERNEL(ds_cu_qk_norm, const struct ds_cu_qk *c, const float *gain_q, const float *gain_k, cudaStream_t s)
+       struct ds_cu_stamp t, cudaStream_t s)
+KERNEL(ds_cu_qk_norm, const struct ds_cu_qk *c, const float *gain_q, const float *gain_k, struct ds_cu_stamp t, cudaStream_t s)
 KERNEL(ds_cu_rope_store, const struct ds_cu_qk *c, const struct ds_cu_freq *f, const uint16_t *v, int64_t ldv, void *kc, void *vc, bool f16,
-       const int64_t *pos, cudaStream_t s)
+       const int64_t *pos, struct ds_cu_stamp t, cudaStream_t s)
 KERNEL(ds_cu_copy_cols, uint16_t *act, struct ds_cu_mat src, int n, int src_dim, int dim, cudaStream_t s)
 KERNEL(ds_cu_moe_route, void *route, const uint16_t *logits, int64_t ld, int n, int n_expert, int k, cudaStream_t s)
 KERNEL(ds_cu_moe_combine, float *x, const uint16_t *y, const void *route, const uint16_t *shared, int64_t ldsh, const uint16_t *sg, int64_t ldsg, int n,
@@ -195,6 +195,7 @@ KERNEL(ds_cu_gdn_prep_chunk, void *tiles, float *hist, const uint16_t *u, int64_
 KERNEL(ds_cu_gdn_chunk, float *o, float *S, const void *tiles, const struct ds_cu_gdn *g, int t0, int t1, cudaStream_t s)
 KERNEL(ds_cu_attn_any, const struct ds_cu_attn *c, cudaStream_t s)
 KERNEL(ds_cu_attn_sm90, const struct ds_cu_attn *c, cudaStream_t s)
+KERNEL(ds_cu_stamp_now, unsigned long long *at, cudaStream_t s)
 KERNEL(ds_cu_probe_fill, void *p, int64_t bytes, uint32_t seed, cudaStream_t s)
 KERNEL(ds_cu_probe_fma, void *out, cudaStream_t s)
 KERNEL(ds_cu_probe_read, void *out, const void *p, int64_t bytes, cudaStream_t s)

@@ -195,6 +195,23 @@ static void prefill_is_replayed(void)
     ds_engine_close(g);
 }
 
+/* A record is written after the engine that it measured is closed. */
+static void kernel_names_stay(void)
+{
+    const struct ds_options o = options("q8_0");
+    struct ds_err e = { 0 };
+    const char *cls, *type, *name[2] = { NULL, NULL };
+    for (int i = 0; i < 2; i++) {
+        ds_engine *g = NULL, *other = NULL;
+        REQUIRE(!ds_engine_open(&g, &o, &e) && !ds_engine_open(&other, &o, &e));
+        CHECK(ds_engine_kernel_row(i ? other : g, 0, &cls, &type, &name[i]));
+        ds_engine_close(g);
+        ds_engine_close(other);
+    }
+    CHECK(name[0] == name[1]);
+    CHECK(name[0] && !strcmp(name[0], "q8_0 cublasLt bf16"));
+}
+
 static void forms_are_said(void)
 {
     static const struct { const char *weights, *gemm, *says; } want[] = {
@@ -236,6 +253,7 @@ static const struct ds_test tests[] = {
     { "cuda_host.plan_is_taken", plan_is_taken }, { "cuda_host.plan_of_experts", plan_of_experts }, { "cuda_host.less_memory", less_memory },
     { "cuda_host.each_refused", each_refused },   { "cuda_host.decode_is_replayed", decode_is_replayed }, { "cuda_host.bad_options", bad_options },
     { "cuda_host.prefill_is_replayed", prefill_is_replayed }, { "cuda_host.forms_are_said", forms_are_said },
+    { "cuda_host.kernel_names_stay", kernel_names_stay },
 };
 
 int main(int argc, char **argv) { return ds_test_main(tests, sizeof tests / sizeof *tests, argc, argv); }

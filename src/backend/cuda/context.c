@@ -1,4 +1,4 @@
-/* Life of the backend: device, stream, steps, stamps. */
+/* Life of the backend: device, stream, steps. */
 #include "backend/cuda/host.h"
 #include "backend/cuda/open.h"
 
@@ -43,6 +43,7 @@ bool ds_cuda_begin(struct ds_backend *be, const struct ds_step *s)
     const int n = s->ids ? s->n : 0;
     struct ds_err e = { 0 };
     be->step = *s;
+    c->stamping = false;
     c->err = (struct ds_err){ 0 };
     if (room_for_ids(c, n, &e)) {
         c->err = e;
@@ -58,7 +59,9 @@ bool ds_cuda_begin(struct ds_backend *be, const struct ds_step *s)
 ds_status ds_cuda_end(struct ds_backend *be, struct ds_err *e)
 {
     struct ds_cuda *c = ds_cuda_of(be);
+    ds_cuda_stamp_settle(c);
     ds_cuda_record_end(c);
+    ds_cuda_stamps_read(c);
     ds_cuda_ok(c, cudaStreamSynchronize(c->stream), "running a step");
     if (c->err.code && e) *e = c->err;
     return c->err.code;
@@ -68,32 +71,6 @@ void ds_cuda_drain(struct ds_backend *be)
 {
     struct ds_cuda *c = ds_cuda_of(be);
     ds_cuda_ok(c, cudaStreamSynchronize(c->stream), "waiting for the device");
-}
-
-/* --- stamps: events; nothing waits for them inside a step --- */
-
-void ds_cuda_stamp(struct ds_backend *be, int i)
-{
-    struct ds_cuda *c = ds_cuda_of(be);
-    if (i >= c->n_stamps) {
-        const int cap = i < 512 ? 1024 : 2 * i;
-        cudaEvent_t *p = realloc(c->stamps, (size_t)cap * sizeof *p);
-        if (!p) return;
-        c->stamps = p;
-        while (c->n_stamps < cap) {
-            if (!ds_cuda_ok(c, cudaEventCreate(&c->stamps[c->n_stamps]), "creating an event")) return;
-            c->n_stamps++;
-        }
-    }
-    ds_cuda_ok(c, cudaEventRecord(c->stamps[i], c->stream), "recording a stamp");
-}
-
-uint64_t ds_cuda_stamp_ns(struct ds_backend *be, int i)
-{
-    struct ds_cuda *c = ds_cuda_of(be);
-    float ms = 0;
-    if (i >= c->n_stamps || !ds_cuda_ok(c, cudaEventElapsedTime(&ms, c->stamps[0], c->stamps[i]), "reading a stamp")) return 0;
-    return 1000000000u + (uint64_t)((double)ms * 1e6 + 0.5);     /* one origin for all */
 }
 
 /* --- life --- */
@@ -116,7 +93,7 @@ ds_status ds_cuda_reserve(struct ds_backend *be, const struct ds_sizes *sz, stru
 uint64_t ds_cuda_own_bytes(struct ds_backend *be)
 {
     const struct ds_cuda *c = ds_cuda_of(be);
-    uint64_t n = c->workspace.bytes + c->ids.bytes + c->part.bytes + c->tiles.bytes + c->decoded.bytes + c->x8.bytes;
+    uint64_t n = c->slots.bytes + c->workspace.bytes + c->ids.bytes + c->part.bytes + c->tiles.bytes + c->decoded.bytes + c->x8.bytes;
     for (int i = 0; i < DS_CUDA_SETS; i++) n += c->wide[i].bytes;
     return n;
 }
@@ -124,7 +101,7 @@ uint64_t ds_cuda_own_bytes(struct ds_backend *be)
 void ds_cuda_free(struct ds_backend *be)
 {
     struct ds_cuda *c = ds_cuda_of(be);
-    struct ds_cuda_room *const rooms[] = { &c->workspace, &c->ids, &c->part, &c->tiles, &c->decoded, &c->x8 };
+    struct ds_cuda_room *const rooms[] = { &c->slots, &c->workspace, &c->ids, &c->part, &c->tiles, &c->decoded, &c->x8 };
     if (c->stream) cudaStreamSynchronize(c->stream);
     ds_cuda_graphs_drop(c);
     ds_cuda_lt_free(c);
@@ -132,25 +109,14 @@ void ds_cuda_free(struct ds_backend *be)
         if (c->staged[i]) cudaEventDestroy(c->staged[i]);
         cudaFreeHost(c->staging[i]);
     }
-    for (int i = 0; i < c->n_stamps; i++) cudaEventDestroy(c->stamps[i]);
-    free(c->stamps);
-    free(c->names);
+    free(c->stamp_slot);
+    free(c->slots_host);
     for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++) ds_cuda_room_free(c, rooms[i]);
     for (int i = 0; i < DS_CUDA_SETS; i++) ds_cuda_room_free(c, &c->wide[i]);
     cudaFreeHost(c->head);
     if (c->stream) cudaStreamDestroy(c->stream);
     ds_pool_free(c->pool);
     free(c);
-}
-
-static ds_status name_kernels(struct ds_cuda *c, struct ds_err *e)
-{
-    if (!(c->names = calloc(DS_T_COUNT, sizeof *c->names))) return ds_fail(e, DS_ENOMEM, "the system refused memory for kernel names");
-    for (int t = 0; t < DS_T_COUNT; t++) {
-        snprintf(c->names[t][0], sizeof c->names[t][0], "%s cublasLt bf16", ds_types[t].name);
-        snprintf(c->names[t][1], sizeof c->names[t][1], "%s gemv", ds_types[t].name);
-    }
-    return DS_OK;
 }
 
 static ds_status find_device(struct ds_cuda *c, struct ds_err *e)
@@ -190,7 +156,7 @@ struct ds_backend *ds_cuda_open(const struct ds_backend_options *o, struct ds_er
     c->be.owns_weights = true;
     c->be.prepares = true;
     c->be.ubatch = 4096;
-    if (find_device(c, e) || ds_cuda_parse_gemm(c, o->gemm, e) || ds_cuda_parse_weights(c, o->weights, e) || name_kernels(c, e) ||
+    if (find_device(c, e) || ds_cuda_parse_gemm(c, o->gemm, e) || ds_cuda_parse_weights(c, o->weights, e) ||
         ds_cuda_lt_init(c, e)) {
         ds_cuda_free(&c->be);
         return NULL;

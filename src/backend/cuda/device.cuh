@@ -6,6 +6,8 @@
 #include <cuda_fp16.h>
 #include <stdint.h>
 
+#include "backend/cuda/kernels.h"
+
 typedef __nv_bfloat16 bf16;
 
 static __device__ __forceinline__ float bf16_bits(uint16_t v) { return __uint_as_float((uint32_t)v << 16); }
@@ -26,6 +28,26 @@ static __device__ __forceinline__ uint32_t bf16_to_f16(uint32_t two)
 {
     return pack_f16(__uint_as_float(two << 16), __uint_as_float(two & 0xffff0000u));
 }
+/* Time stamps of a kernel: when its inputs were there, after prior_done(), and when its last block was done. */
+static __device__ __forceinline__ unsigned long long now_ns()
+{
+    unsigned long long t;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t)::"memory");
+    return t;
+}
+static __device__ __forceinline__ void stamp_start(const ds_cu_stamp &t)
+{
+    if (t.start && threadIdx.x == 0 && blockIdx.x == 0 && blockIdx.y == 0) *t.start = now_ns();
+}
+/* Blocks start in order: the last to end is among the last few waves, and only those write. */
+static __device__ __forceinline__ void stamp_end(const ds_cu_stamp &t)
+{
+    const unsigned WAVES = 4096, all = gridDim.x * gridDim.y, mine = blockIdx.y * gridDim.x + blockIdx.x;
+    if (!t.end || mine + WAVES < all) return;
+    __syncthreads();
+    if (threadIdx.x == 0) atomicMax(t.end, now_ns());
+}
+
 static __device__ __forceinline__ float sigmoidf(float x) { return 1.f / (1.f + expf(-x)); }
 static __device__ __forceinline__ float siluf(float x) { return x * sigmoidf(x); }
 

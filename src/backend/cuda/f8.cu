@@ -71,10 +71,12 @@ __global__ void __launch_bounds__(THREADS) rows_kernel(uint8_t *__restrict__ dst
 
 template <int V> /* float4 of a thread's share kept in registers */
 __global__ void __launch_bounds__(THREADS) rms_kernel(uint8_t *__restrict__ h, float *__restrict__ scale, const float *__restrict__ x,
-                                                      const float *__restrict__ gain, int dim, float eps)
+                                                      const float *__restrict__ gain, int dim, float eps,
+                                                      struct ds_cu_stamp stamp)
 {
     next_may_start();
     prior_done();
+    stamp_start(stamp);
     __shared__ float sums[32], tops[32];
     const float4 *xr = reinterpret_cast<const float4 *>(x + (int64_t)blockIdx.x * dim);
     float4 v[V];
@@ -101,15 +103,17 @@ __global__ void __launch_bounds__(THREADS) rms_kernel(uint8_t *__restrict__ h, f
         if (j * 4 >= dim) break;
         reinterpret_cast<uint32_t *>(h + (int64_t)blockIdx.x * dim)[j] = pack_e4m3(v[i].x * f, v[i].y * f, v[i].z * f, v[i].w * f);
     }
+    stamp_end(stamp);
 }
 
 template <int V> /* pieces of eight values of a thread's share */
 __global__ void __launch_bounds__(WIDE_THREADS)
     swiglu_kernel(uint8_t *__restrict__ act, float *__restrict__ scale, const uint16_t *__restrict__ gate, int64_t ldg,
-                  const uint16_t *__restrict__ up, int64_t ldu, int dim)
+                  const uint16_t *__restrict__ up, int64_t ldu, int dim, struct ds_cu_stamp stamp)
 {
     next_may_start();
     prior_done();
+    stamp_start(stamp);
     __shared__ float red[32];
     const int64_t row = blockIdx.x;
     float v[V][8], largest = 0;
@@ -139,16 +143,19 @@ __global__ void __launch_bounds__(WIDE_THREADS)
             make_uint2(pack_e4m3(v[i][0] * f, v[i][1] * f, v[i][2] * f, v[i][3] * f),
                        pack_e4m3(v[i][4] * f, v[i][5] * f, v[i][6] * f, v[i][7] * f));
     }
+    stamp_end(stamp);
 }
 
 /* A block per token: warp w normalises heads w, w + WARPS, ... of 128, four values a lane. */
 template <int V>
 __global__ void __launch_bounds__(THREADS) gated_norm_kernel(uint8_t *__restrict__ y, float *__restrict__ scale,
                                                              const float *__restrict__ o, const uint16_t *__restrict__ z,
-                                                             int64_t ldz, const float *__restrict__ gain, int n_vh, float eps)
+                                                             int64_t ldz, const float *__restrict__ gain, int n_vh, float eps,
+                                                             struct ds_cu_stamp stamp)
 {
     next_may_start();
     prior_done();
+    stamp_start(stamp);
     __shared__ float red[32];
     const int64_t t = blockIdx.x;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -180,6 +187,7 @@ __global__ void __launch_bounds__(THREADS) gated_norm_kernel(uint8_t *__restrict
         if (h >= n_vh) break;
         reinterpret_cast<uint32_t *>(y + (t * n_vh + h) * 128)[lane] = pack_e4m3(v[i].x * f, v[i].y * f, v[i].z * f, v[i].w * f);
     }
+    stamp_end(stamp);
 }
 
 /* One warp per (token, row), for shapes that the library declines. */
@@ -218,33 +226,33 @@ extern "C" cudaError_t ds_cu_f8_rows(uint8_t *dst, float *scale, const uint16_t 
 
 extern "C" bool ds_cu_rms_norm_f8_fits(int dim) { return dim % 16 == 0 && dim <= 4 * THREADS * 8; }
 extern "C" cudaError_t ds_cu_rms_norm_f8(uint8_t *h, float *scale, const float *x, const float *gain, int n, int dim, float eps,
-                                         cudaStream_t s)
+                                         struct ds_cu_stamp t, cudaStream_t s)
 {
     const int v = (dim / 4 + THREADS - 1) / THREADS;
     const dim3 grid((unsigned)n);
-    if (v <= 2) return launch(rms_kernel<2>, grid, THREADS, 0, s, h, scale, x, gain, dim, eps);
-    if (v <= 5) return launch(rms_kernel<5>, grid, THREADS, 0, s, h, scale, x, gain, dim, eps);
-    return launch(rms_kernel<8>, grid, THREADS, 0, s, h, scale, x, gain, dim, eps);
+    if (v <= 2) return launch(rms_kernel<2>, grid, THREADS, 0, s, h, scale, x, gain, dim, eps, t);
+    if (v <= 5) return launch(rms_kernel<5>, grid, THREADS, 0, s, h, scale, x, gain, dim, eps, t);
+    return launch(rms_kernel<8>, grid, THREADS, 0, s, h, scale, x, gain, dim, eps, t);
 }
 
 extern "C" bool ds_cu_swiglu_f8_fits(int dim) { return dim % 16 == 0 && dim <= 8 * WIDE_THREADS * 6; }
 extern "C" cudaError_t ds_cu_swiglu_f8(uint8_t *act, float *scale, const uint16_t *gate, int64_t ldg, const uint16_t *up, int64_t ldu,
-                                       int rows, int dim, cudaStream_t s)
+                                       int rows, int dim, struct ds_cu_stamp t, cudaStream_t s)
 {
     const int v = (dim / 8 + WIDE_THREADS - 1) / WIDE_THREADS;
     const dim3 grid((unsigned)rows);
-    if (v <= 2) return launch(swiglu_kernel<2>, grid, WIDE_THREADS, 0, s, act, scale, gate, ldg, up, ldu, dim);
-    if (v <= 5) return launch(swiglu_kernel<5>, grid, WIDE_THREADS, 0, s, act, scale, gate, ldg, up, ldu, dim);
-    return launch(swiglu_kernel<6>, grid, WIDE_THREADS, 0, s, act, scale, gate, ldg, up, ldu, dim);
+    if (v <= 2) return launch(swiglu_kernel<2>, grid, WIDE_THREADS, 0, s, act, scale, gate, ldg, up, ldu, dim, t);
+    if (v <= 5) return launch(swiglu_kernel<5>, grid, WIDE_THREADS, 0, s, act, scale, gate, ldg, up, ldu, dim, t);
+    return launch(swiglu_kernel<6>, grid, WIDE_THREADS, 0, s, act, scale, gate, ldg, up, ldu, dim, t);
 }
 
 extern "C" bool ds_cu_gated_norm_f8_fits(int n_vh, int dv) { return dv == 128 && n_vh <= 8 * WARPS; }
 extern "C" cudaError_t ds_cu_gated_norm_f8(uint8_t *y, float *scale, const float *o, const uint16_t *z, int64_t ldz,
-                                           const float *gain, int n, int n_vh, float eps, cudaStream_t s)
+                                           const float *gain, int n, int n_vh, float eps, struct ds_cu_stamp t, cudaStream_t s)
 {
     const int v = (n_vh + WARPS - 1) / WARPS;
     const dim3 grid((unsigned)n);
-    if (v <= 4) return launch(gated_norm_kernel<4>, grid, THREADS, 0, s, y, scale, o, z, ldz, gain, n_vh, eps);
-    if (v <= 6) return launch(gated_norm_kernel<6>, grid, THREADS, 0, s, y, scale, o, z, ldz, gain, n_vh, eps);
-    return launch(gated_norm_kernel<8>, grid, THREADS, 0, s, y, scale, o, z, ldz, gain, n_vh, eps);
+    if (v <= 4) return launch(gated_norm_kernel<4>, grid, THREADS, 0, s, y, scale, o, z, ldz, gain, n_vh, eps, t);
+    if (v <= 6) return launch(gated_norm_kernel<6>, grid, THREADS, 0, s, y, scale, o, z, ldz, gain, n_vh, eps, t);
+    return launch(gated_norm_kernel<8>, grid, THREADS, 0, s, y, scale, o, z, ldz, gain, n_vh, eps, t);
 }

@@ -124,9 +124,12 @@ struct ds_cuda {
     int ubatch;
     bool choosing;                     /* algorithms are being timed */
     uint64_t held;                     /* device bytes taken through ds_cuda_mem_take */
-    cudaEvent_t *stamps; int n_stamps;
+    struct ds_cuda_room slots;         /* times that kernels write, ns */
+    unsigned long long *slots_host;
+    int *stamp_slot, cap_stamps, n_slots;      /* which slot is stamp i's */
+    int slot_waits, slot_ended;        /* of the next kernel's start; of the last one's end. -1: none */
+    bool stamping;                     /* the step is profiled */
     struct ds_err err;                 /* first failure of this step */
-    char (*names)[2][40];              /* [DS_T_COUNT] kernel names: prefill, decode */
 };
 
 static inline struct ds_cuda *ds_cuda_of(struct ds_backend *be) { return (struct ds_cuda *)be; }
@@ -206,6 +209,14 @@ void ds_cuda_record_end(struct ds_cuda *c);
 /* Recorded steps name buffers, weights and scratch: when any of these goes, so do they. */
 void ds_cuda_graphs_drop(struct ds_cuda *c);
 
+/* stamp.c. Every op asks ds_cuda_stamp_next for each kernel that writes its times, or ds_cuda_stamp_settle before one that does not. */
+void ds_cuda_stamp(struct ds_backend *be, int i);
+uint64_t ds_cuda_stamp_ns(struct ds_backend *be, int i);
+struct ds_cu_stamp ds_cuda_stamp_next(struct ds_cuda *c);
+void ds_cuda_stamp_settle(struct ds_cuda *c);
+void ds_cuda_stamps_read(struct ds_cuda *c);
+size_t ds_cuda_stamp_bytes(void);
+
 /* peaks.c */
 void ds_cuda_peaks(struct ds_backend *be, struct ds_peaks *out);
 
@@ -220,8 +231,6 @@ ds_status ds_cuda_reserve(struct ds_backend *be, const struct ds_sizes *sz, stru
 uint64_t ds_cuda_own_bytes(struct ds_backend *be);
 bool ds_cuda_begin(struct ds_backend *be, const struct ds_step *s);
 ds_status ds_cuda_end(struct ds_backend *be, struct ds_err *e);
-void ds_cuda_stamp(struct ds_backend *be, int i);
-uint64_t ds_cuda_stamp_ns(struct ds_backend *be, int i);
 void ds_cuda_drain(struct ds_backend *be);
 
 #endif

@@ -14,6 +14,11 @@
 extern "C" {
 #endif
 
+/* Where a kernel writes when it started and ended, in ns of the device's clock; the largest value stays at end. NULL: nowhere. */
+struct ds_cu_stamp { unsigned long long *start, *end; };
+/* A stamp alone: between kernels that write none. */
+cudaError_t ds_cu_stamp_now(unsigned long long *at, cudaStream_t s);
+
 /* A value read by a kernel in bf16 or in f32. */
 struct ds_cu_mat { const void *p; int64_t ld; bool f32; };
 
@@ -51,11 +56,12 @@ cudaError_t ds_cu_gemm_experts(uint16_t *y, const uint16_t *w, const uint16_t *x
                                bool per_slot, int rows, int k, cudaStream_t s);
 
 /* --- pointwise.cu --- */
-cudaError_t ds_cu_rms_norm(uint16_t *h, const float *x, const float *gain, int n, int dim, float eps, cudaStream_t s);
+cudaError_t ds_cu_rms_norm(uint16_t *h, const float *x, const float *gain, int n, int dim, float eps,
+                           struct ds_cu_stamp t, cudaStream_t s);
 cudaError_t ds_cu_swiglu(uint16_t *act, const uint16_t *gate, int64_t ldg, const uint16_t *up, int64_t ldu, int rows, int dim,
-                         cudaStream_t s);
+                         struct ds_cu_stamp t, cudaStream_t s);
 cudaError_t ds_cu_gated_norm(uint16_t *y, const float *o, const uint16_t *z, int64_t ldz, const float *gain, int n, int n_vh,
-                             int dv, float eps, cudaStream_t s);
+                             int dv, float eps, struct ds_cu_stamp t, cudaStream_t s);
 struct ds_cu_qk {                  /* queries (then gates) and keys of a step, bf16 */
     uint16_t *qg; int64_t ldq;
     uint16_t *k; int64_t ldk;
@@ -65,10 +71,11 @@ struct ds_cu_qk {                  /* queries (then gates) and keys of a step, b
 enum { DS_CU_MAX_PAIRS = 64 };
 struct ds_cu_freq { double f[DS_CU_MAX_PAIRS]; };      /* angle per position of each pair */
 /* Per head rms in place. */
-cudaError_t ds_cu_qk_norm(const struct ds_cu_qk *c, const float *gain_q, const float *gain_k, cudaStream_t s);
+cudaError_t ds_cu_qk_norm(const struct ds_cu_qk *c, const float *gain_q, const float *gain_k,
+                          struct ds_cu_stamp t, cudaStream_t s);
 /* RoPE in place on queries and keys; keys and values to rows *pos .. (device memory) of caches of f16 or f32. */
 cudaError_t ds_cu_rope_store(const struct ds_cu_qk *c, const struct ds_cu_freq *freq, const uint16_t *v, int64_t ldv,
-                             void *kcache, void *vcache, bool f16, const int64_t *pos, cudaStream_t s);
+                             void *kcache, void *vcache, bool f16, const int64_t *pos, struct ds_cu_stamp t, cudaStream_t s);
 cudaError_t ds_cu_copy_cols(uint16_t *act, struct ds_cu_mat src, int n, int src_dim, int dim, cudaStream_t s);
 
 /* --- f8.cu: e4m3 values with one f32 scale a row, value = e4m3 * scale. The producers' equations are those of pointwise.cu;
@@ -78,13 +85,14 @@ cudaError_t ds_cu_f8_rows(uint8_t *dst, float *scale, const uint16_t *src, int64
 cudaError_t ds_cu_gemm_any_f8(void *y, int64_t ldy, bool y_f32, bool add, const void *w, const float *w_scale, const void *x,
                               const float *x_scale, int n, int rows, int k, cudaStream_t s);
 bool ds_cu_rms_norm_f8_fits(int dim);
-cudaError_t ds_cu_rms_norm_f8(uint8_t *h, float *scale, const float *x, const float *gain, int n, int dim, float eps, cudaStream_t s);
+cudaError_t ds_cu_rms_norm_f8(uint8_t *h, float *scale, const float *x, const float *gain, int n, int dim, float eps,
+                              struct ds_cu_stamp t, cudaStream_t s);
 bool ds_cu_swiglu_f8_fits(int dim);        /* gate, up: 16-byte aligned, row distances multiples of 8 */
 cudaError_t ds_cu_swiglu_f8(uint8_t *act, float *scale, const uint16_t *gate, int64_t ldg, const uint16_t *up, int64_t ldu, int rows,
-                            int dim, cudaStream_t s);
+                            int dim, struct ds_cu_stamp t, cudaStream_t s);
 bool ds_cu_gated_norm_f8_fits(int n_vh, int dv);
 cudaError_t ds_cu_gated_norm_f8(uint8_t *y, float *scale, const float *o, const uint16_t *z, int64_t ldz, const float *gain, int n,
-                                int n_vh, float eps, cudaStream_t s);
+                                int n_vh, float eps, struct ds_cu_stamp t, cudaStream_t s);
 
 /* --- moe.cu --- */
 cudaError_t ds_cu_moe_route(void *route, const uint16_t *logits, int64_t ld, int n, int n_expert, int k, cudaStream_t s);

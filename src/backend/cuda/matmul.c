@@ -2,6 +2,8 @@
  * stored blocks. */
 #include "backend/cuda/host.h"
 
+#include <stdio.h>
+
 /* The bf16 copy of one matrix; NULL: there is none. */
 static const uint16_t *copy_of(const struct ds_weight *w)
 {
@@ -130,6 +132,7 @@ void ds_cuda_matmul(struct ds_backend *be, int n_w, struct ds_buf *const *y, con
                     const struct ds_buf *x, int n, bool add)
 {
     struct ds_cuda *c = ds_cuda_of(be);
+    ds_cuda_stamp_settle(c);
     if (n > 1 && !add && n_w > 1 && grouped(c, n_w, y, w, x, n)) return;
     if (n == 1) {
         one_token(c, n_w, y, w, x->own, add);
@@ -142,13 +145,20 @@ void ds_cuda_matmul_experts(struct ds_backend *be, struct ds_buf *y, const struc
                             const struct ds_buf *route, int n, int k, bool per_slot)
 {
     struct ds_cuda *c = ds_cuda_of(be);
+    ds_cuda_stamp_settle(c);
     y->view = NULL;
     ds_cuda_ok(c, ds_cu_gemm_experts(y->own, as_bf16(c, w), x->own, route->own, n * k, k, per_slot, w->out, w->in, c->stream),
                "multiplying with experts");
 }
 
+/* Reports keep names longer than a backend lives: they are made once, the same text whoever makes it. */
 const char *ds_cuda_kernel_name(struct ds_backend *be, const struct ds_weight *w, int n)
 {
+    static char names[DS_T_COUNT][2][40];
+    const enum ds_type_id t = ds_type_id(w->t->type);
+    char *name = names[t][n == 1];
+    (void)be;
     if (n > 1 && w->group && w->group->form == DS_CUDA_F8) return "cublasLt fp8";
-    return ds_cuda_of(be)->names[ds_type_id(w->t->type)][n == 1];
+    if (!*name) snprintf(name, sizeof names[t][0], n == 1 ? "%s gemv" : "%s cublasLt bf16", ds_types[t].name);
+    return name;
 }

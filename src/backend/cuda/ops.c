@@ -6,6 +6,7 @@
 static void embed(struct ds_backend *be, struct ds_buf *x, const struct ds_weight *table)
 {
     struct ds_cuda *c = ds_cuda_of(be);
+    ds_cuda_stamp_settle(c);
     const struct ds_type *t = table->t->type;
     ds_cuda_ok(c, ds_cu_embed(x->own, table->blocks, (int)ds_type_id(t), t->block, t->bytes, ds_cuda_ids(c), be->step.n, table->in, c->stream),
                "embedding tokens");
@@ -17,8 +18,8 @@ static void rms_norm(struct ds_backend *be, struct ds_buf *h, const struct ds_bu
     struct ds_cuda *c = ds_cuda_of(be);
     const float *from = (const float *)x->own + (int64_t)row0 * dim;
     h->f8 = gain->f8_gain && n > 1 && h->scale && ds_cu_rms_norm_f8_fits(dim);
-    if (h->f8) ds_cuda_ok(c, ds_cu_rms_norm_f8(h->own, h->scale, from, gain->f32, n, dim, eps, c->stream), "normalising");
-    else ds_cuda_ok(c, ds_cu_rms_norm(h->own, from, gain->f32, n, dim, eps, c->stream), "normalising");
+    if (h->f8) ds_cuda_ok(c, ds_cu_rms_norm_f8(h->own, h->scale, from, gain->f32, n, dim, eps, ds_cuda_stamp_next(c), c->stream), "normalising");
+    else ds_cuda_ok(c, ds_cu_rms_norm(h->own, from, gain->f32, n, dim, eps, ds_cuda_stamp_next(c), c->stream), "normalising");
 }
 
 /* --- GDN --- */
@@ -49,6 +50,7 @@ static void gdn_prep(struct ds_backend *be, struct ds_buf *prep, struct ds_buf *
                      const struct ds_weight *ssm_a, const struct ds_weight *ssm_dt, const struct ds_gdn_shape *sh, int n)
 {
     struct ds_cuda *c = ds_cuda_of(be);
+    ds_cuda_stamp_settle(c);
     const struct ds_cu_gdn g = gdn_shape(be, sh, n);
     const int channels = 2 * sh->n_kh * sh->dk + sh->n_vh * sh->dv;
     const uint16_t *up = ds_cuda_proj(u), *ap = ds_cuda_proj(a), *bp = ds_cuda_proj(b);
@@ -73,6 +75,7 @@ static void gdn(struct ds_backend *be, struct ds_buf *o, struct ds_buf *S, const
                 const struct ds_gdn_shape *sh, int n, int t0, int t1)
 {
     struct ds_cuda *c = ds_cuda_of(be);
+    ds_cuda_stamp_settle(c);
     const struct ds_cu_gdn g = gdn_shape(be, sh, n);
     if (t0 >= t1) return;
     if (by_chunk(c, &g)) {
@@ -85,6 +88,7 @@ static void conv_tail(struct ds_backend *be, struct ds_buf *dst, size_t off, con
                       const struct ds_gdn_shape *sh, int t)
 {
     struct ds_cuda *c = ds_cuda_of(be);
+    ds_cuda_stamp_settle(c);
     const int channels = 2 * sh->n_kh * sh->dk + sh->n_vh * sh->dv;
     ds_cuda_ok(c,
                ds_cu_conv_tail((float *)dst->own + off, conv->own, ds_cuda_proj(u), ds_cuda_ld(u, (size_t)channels), t, channels,
@@ -95,6 +99,7 @@ static void conv_tail(struct ds_backend *be, struct ds_buf *dst, size_t off, con
 static void copy(struct ds_backend *be, struct ds_buf *dst, size_t off, const struct ds_buf *src, size_t n)
 {
     struct ds_cuda *c = ds_cuda_of(be);
+    ds_cuda_stamp_settle(c);
     ds_cuda_ok(c, cudaMemcpyAsync((float *)dst->own + off, src->own, n * sizeof(float), cudaMemcpyDeviceToDevice, c->stream),
                "copying a buffer");
 }
@@ -106,10 +111,10 @@ static void gated_norm(struct ds_backend *be, struct ds_buf *y, const struct ds_
     const int64_t ldz = ds_cuda_ld(z, (size_t)sh->n_vh * (size_t)sh->dv);
     y->f8 = gain->f8_gain && n > 1 && y->scale && ldz % 4 == 0 && (uintptr_t)ds_cuda_proj(z) % 8 == 0 && ds_cu_gated_norm_f8_fits(sh->n_vh, sh->dv);
     if (y->f8)
-        ds_cuda_ok(c, ds_cu_gated_norm_f8(y->own, y->scale, o->own, ds_cuda_proj(z), ldz, gain->f32, n, sh->n_vh, sh->eps, c->stream),
+        ds_cuda_ok(c, ds_cu_gated_norm_f8(y->own, y->scale, o->own, ds_cuda_proj(z), ldz, gain->f32, n, sh->n_vh, sh->eps, ds_cuda_stamp_next(c), c->stream),
                    "normalising the readout");
     else
-        ds_cuda_ok(c, ds_cu_gated_norm(y->own, o->own, ds_cuda_proj(z), ldz, gain->f32, n, sh->n_vh, sh->dv, sh->eps, c->stream),
+        ds_cuda_ok(c, ds_cu_gated_norm(y->own, o->own, ds_cuda_proj(z), ldz, gain->f32, n, sh->n_vh, sh->dv, sh->eps, ds_cuda_stamp_next(c), c->stream),
                "normalising the readout");
 }
 
@@ -136,7 +141,7 @@ static void qk_norm(struct ds_backend *be, struct ds_buf *qg, struct ds_buf *k, 
 {
     struct ds_cuda *c = ds_cuda_of(be);
     const struct ds_cu_qk q = queries_keys(qg, k, sh, n);
-    ds_cuda_ok(c, ds_cu_qk_norm(&q, gain_q->f32, gain_k->f32, c->stream), "normalising queries and keys");
+    ds_cuda_ok(c, ds_cu_qk_norm(&q, gain_q->f32, gain_k->f32, ds_cuda_stamp_next(c), c->stream), "normalising queries and keys");
 }
 
 static void rope_store(struct ds_backend *be, struct ds_buf *qg, struct ds_buf *k, const struct ds_buf *v, struct ds_buf *kcache,
@@ -148,7 +153,7 @@ static void rope_store(struct ds_backend *be, struct ds_buf *qg, struct ds_buf *
     for (int j = 0; j < sh->n_rot / 2 && j < DS_CU_MAX_PAIRS; j++) freq.f[j] = pow((double)sh->rope_base, -2.0 * j / sh->n_rot);
     ds_cuda_ok(c,
                ds_cu_rope_store(&q, &freq, ds_cuda_proj(v), ds_cuda_ld(v, (size_t)(sh->n_kv * sh->hd)), kcache->own, vcache->own,
-                                c->kv_f16, c->ids.p, c->stream),
+                                c->kv_f16, c->ids.p, ds_cuda_stamp_next(c), c->stream),
                "rotating and storing keys");
 }
 
@@ -166,6 +171,7 @@ static void attn(struct ds_backend *be, struct ds_buf *y, const struct ds_buf *q
                  const struct ds_buf *vcache, const struct ds_attn_shape *sh, int n)
 {
     struct ds_cuda *c = ds_cuda_of(be);
+    ds_cuda_stamp_settle(c);
     struct ds_cu_attn a = {
         .y = y->own,
         .qg = ds_cuda_proj(qg),
@@ -202,13 +208,14 @@ static void swiglu(struct ds_backend *be, struct ds_buf *act, const struct ds_bu
     const uint16_t *g = ds_cuda_proj(gate), *u = ds_cuda_proj(up);
     const int64_t ldg = ds_cuda_ld(gate, (size_t)dim), ldu = ds_cuda_ld(up, (size_t)dim);
     act->f8 = c->f8_down && rows > 1 && act->scale && ds_cu_swiglu_f8_fits(dim) && aligned(g, ldg) && aligned(u, ldu);
-    if (act->f8) ds_cuda_ok(c, ds_cu_swiglu_f8(act->own, act->scale, g, ldg, u, ldu, rows, dim, c->stream), "activating");
-    else ds_cuda_ok(c, ds_cu_swiglu(act->own, g, ldg, u, ldu, rows, dim, c->stream), "activating");
+    if (act->f8) ds_cuda_ok(c, ds_cu_swiglu_f8(act->own, act->scale, g, ldg, u, ldu, rows, dim, ds_cuda_stamp_next(c), c->stream), "activating");
+    else ds_cuda_ok(c, ds_cu_swiglu(act->own, g, ldg, u, ldu, rows, dim, ds_cuda_stamp_next(c), c->stream), "activating");
 }
 
 static void moe_route(struct ds_backend *be, struct ds_buf *route, const struct ds_buf *logits, int n, int n_expert, int k)
 {
     struct ds_cuda *c = ds_cuda_of(be);
+    ds_cuda_stamp_settle(c);
     ds_cuda_ok(c,
                ds_cu_moe_route(route->own, ds_cuda_proj(logits), ds_cuda_ld(logits, (size_t)n_expert), n, n_expert, k, c->stream),
                "choosing experts");
@@ -218,6 +225,7 @@ static void moe_combine(struct ds_backend *be, struct ds_buf *x, const struct ds
                         const struct ds_buf *shared, const struct ds_buf *sg, int n, int k, int dim)
 {
     struct ds_cuda *c = ds_cuda_of(be);
+    ds_cuda_stamp_settle(c);
     ds_cuda_ok(c,
                ds_cu_moe_combine(x->own, ds_cuda_proj(y), route->own, shared ? ds_cuda_proj(shared) : NULL,
                                  shared ? ds_cuda_ld(shared, (size_t)dim) : 0, sg ? ds_cuda_proj(sg) : NULL,
@@ -228,6 +236,7 @@ static void moe_combine(struct ds_backend *be, struct ds_buf *x, const struct ds
 static void copy_cols(struct ds_backend *be, struct ds_buf *act, const struct ds_buf *src, int n, int src_dim, int dim)
 {
     struct ds_cuda *c = ds_cuda_of(be);
+    ds_cuda_stamp_settle(c);
     const bool wide = ds_cuda_elem_bytes(be, src->kind) == 4;
     const struct ds_cu_mat m = { .p = wide ? src->own : ds_cuda_proj(src),
                                  .ld = wide ? src_dim : ds_cuda_ld(src, (size_t)src_dim),

@@ -22,7 +22,7 @@ uint64_t ds_cuda_copy_bytes(const struct ds_cuda_group *g)
 /* --- scratch --- */
 
 struct want { struct ds_cuda_room *room; size_t bytes; const char *what; };
-enum { MAX_WANTS = 8 + DS_CUDA_SETS };
+enum { MAX_WANTS = 9 + DS_CUDA_SETS };
 
 static size_t tile_bytes(const struct ds_cuda *c, const struct ds_sizes *sz)
 {
@@ -49,6 +49,7 @@ static int wants(struct want w[MAX_WANTS], struct ds_cuda *c, const struct ds_si
     w[n++] = (struct want){ &c->part, (size_t)DS_CUDA_SPLIT_ROWS * (size_t)sz->attn.n_head * (size_t)(sz->attn.hd + 2) * sizeof(float),
                             "split attention" };
     w[n++] = (struct want){ &c->tiles, tile_bytes(c, sz), "chunk tiles" };
+    w[n++] = (struct want){ &c->slots, ds_cuda_stamp_bytes(), "time stamps" };
     for (int i = 0; i < DS_CUDA_SETS; i++) w[n++] = (struct want){ &c->wide[i], wide[i], "grouped results" };
     w[n++] = (struct want){ &c->x8, x8, "8-bit inputs" };
     w[n++] = (struct want){ &c->decoded, decoded, "decoded weights" };

@@ -1,6 +1,7 @@
 /* Kernels that measure the GPU rather than compute. */
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/device.cuh"
+#include "backend/cuda/launch.cuh"
 
 enum { FMA_BLOCKS = 132 * 8, FMA_THREADS = 256, FMA_ROUNDS = 20000, FMA_CHAINS = 8 };
 
@@ -41,6 +42,14 @@ __global__ void probe_read_kernel(uint32_t *out, const uint4 *p, int64_t n)
     }
     if (s == 0x12345678u) out[0] = s;      /* keeps the loads */
 }
+
+__global__ void stamp_kernel(unsigned long long *at)
+{
+    next_may_start();
+    prior_done();
+    *at = now_ns();
+}
+extern "C" cudaError_t ds_cu_stamp_now(unsigned long long *at, cudaStream_t s) { return launch(stamp_kernel, dim3(1), 1, 0, s, at); }
 
 extern "C" cudaError_t ds_cu_probe_fill(void *p, int64_t bytes, uint32_t seed, cudaStream_t s)
 {
