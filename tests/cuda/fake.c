@@ -170,13 +170,17 @@ KERNEL(ds_cu_gemm_any_f8, void *y, int64_t ldy, bool f32, bool add, const void *
        int k, cudaStream_t s)
 KERNEL(ds_cu_gemm_experts, uint16_t *y, const uint16_t *w, const uint16_t *x, const void *route, int slots, int k_used, bool per_slot, int rows, int k,
        cudaStream_t s)
-KERNEL(ds_cu_rms_norm, uint16_t *h, const float *x, const float *gain, int n, int dim, float eps, struct ds_cu_stamp t, cudaStream_t s)
-KERNEL(ds_cu_swiglu, uint16_t *act, const uint16_t *g, int64_t ldg, const uint16_t *u, int64_t ldu, int rows, int dim, struct ds_cu_stamp t, cudaStream_t s)
+KERNEL(ds_cu_rms_norm, uint16_t *h, const float *x, const float *gain, int n, int dim, float eps,
+       struct ds_cu_stamp t, cudaStream_t s)
+KERNEL(ds_cu_swiglu, uint16_t *act, const uint16_t *g, int64_t ldg, const uint16_t *u, int64_t ldu, int rows, int dim,
+       struct ds_cu_stamp t, cudaStream_t s)
 KERNEL(ds_cu_gated_norm, uint16_t *y, const float *o, const uint16_t *z, int64_t ldz, const float *gain, int n, int n_vh, int dv, float eps,
        struct ds_cu_stamp t, cudaStream_t s)
 KERNEL(ds_cu_f8_rows, uint8_t *dst, float *scale, const uint16_t *src, int64_t rows, int k, cudaStream_t s)
-KERNEL(ds_cu_rms_norm_f8, uint8_t *h, float *scale, const float *x, const float *gain, int n, int dim, float eps, struct ds_cu_stamp t, cudaStream_t s)
-KERNEL(ds_cu_swiglu_f8, uint8_t *act, float *scale, const uint16_t *g, int64_t ldg, const uint16_t *u, int64_t ldu, int rows, int dim, struct ds_cu_stamp t, cudaStream_t s)
+KERNEL(ds_cu_rms_norm_f8, uint8_t *h, float *scale, const float *x, const float *gain, int n, int dim, float eps,
+       struct ds_cu_stamp t, cudaStream_t s)
+KERNEL(ds_cu_swiglu_f8, uint8_t *act, float *scale, const uint16_t *g, int64_t ldg, const uint16_t *u, int64_t ldu, int rows, int dim,
+       struct ds_cu_stamp t, cudaStream_t s)
 KERNEL(ds_cu_gated_norm_f8, uint8_t *y, float *scale, const float *o, const uint16_t *z, int64_t ldz, const float *gain, int n, int n_vh, float eps,
        struct ds_cu_stamp t, cudaStream_t s)
 KERNEL(ds_cu_qk_norm, const struct ds_cu_qk *c, const float *gain_q, const float *gain_k, struct ds_cu_stamp t, cudaStream_t s)

@@ -215,7 +215,10 @@ static void kernel_names_stay(void)
 static void forms_are_said(void)
 {
     static const struct { const char *weights, *gemm, *says; } want[] = {
-        { NULL, NULL, "bf16 copies" }, { "blocks", NULL, "blocks, decoded" }, { NULL, "fp8", "e4m3 and bf16 copies" }, { "blocks", "fp8:ffn", "e4m3 copies, the" },
+        { NULL, NULL, "bf16 copies" },
+        { "blocks", NULL, "blocks, decoded" },
+        { NULL, "fp8", "e4m3 and bf16 copies" },
+        { "blocks", "fp8:ffn", "e4m3 copies, the" },
     };
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
         struct ds_options o = options("q8_0");
