@@ -40,7 +40,7 @@ asan() {
         tests_of asan -t 900 $(programs asan unit kernels model fuzz) tests/sh/test_*.sh
 }
 
-# Data races, in what uses threads: the pool, and a few forward passes (whole test programs take too long under this sanitizer).
+# Data races, in what uses threads: the pool, a few forward passes, the server (whole test programs take too long under this sanitizer).
 tsan() {
     build CONF=tsan all build/tsan/tests/unit/test_base_pool build/tsan/tests/model/test_hybrid || return 1
     status=0
@@ -53,6 +53,13 @@ tsan() {
     for model in models/tales-q8_0.gguf tests/fixtures/mini-dense.gguf tests/fixtures/mini-moe.gguf; do
         build/tsan/bin/deltascope run -m $model -p "Alice was beginning to get very tired of sitting" -n 8 --threads 3 || status=1
     done
+    for name in usage_and_progress numbers_agree methods_and_paths; do
+        tests_of tsan -n $name tests/sh/test_server_requests.sh || status=1
+    done
+    for name in signals_end_it_in_time a_stream_of_requests; do
+        tests_of tsan -n $name tests/sh/test_server_ending.sh || status=1
+    done
+    tests_of tsan -n many_connections tests/sh/test_server_waiting.sh || status=1
     return $status
 }
 

@@ -168,10 +168,11 @@ static void put_live(void *ctx, const struct ds_exchange *x, int place)
 {
     struct ds_json_out *j = ctx;
     uint64_t now = ds_now_ns(), started = x->started_ns;
+    const int phase = x->phase;              /* not as the index itself: gcc 12 reads an atomic one there like any other */
     ds_jo_obj(j);
     key_int(j, "id", (int64_t)x->number);
     key_text(j, "api", x->q->label);
-    key_text(j, "phase", ds_phase_names[x->phase]);
+    key_text(j, "phase", ds_phase_names[phase]);
     if (place) key_int(j, "place", place);
     key_int(j, "prompt", (int64_t)x->q->prompt.n);
     key_int(j, "cached", x->cached);

@@ -53,7 +53,7 @@ def signals_end_it_in_time():
 
 def an_end_with_a_sequence_that_finishes():
     s = Server()
-    x = s.stream(max_tokens=60, ignore_eos=True)
+    x = s.stream(max_tokens=4 if SANITIZED else 60, ignore_eos=True)
     x.read_until(b'"text"')
     s.stop()
     check(x.rest().whole and b"[DONE]" in x.raw, "a short answer is finished first", x.raw[-200:])
@@ -103,7 +103,7 @@ def a_folder_that_cannot_be_used():
 
 def a_stream_of_requests():
     """64 connections at once, short requests one after another: each answered, memory within the plan."""
-    total = int(os.environ.get("DS_SERVER_REQUESTS", "384" if SANITIZED else "1600"))
+    total = int(os.environ.get("DS_SERVER_REQUESTS", "128" if "tsan" in BUILD else "384" if SANITIZED else "1600"))
     failures = []
     with Server("--quiet", "--snapshot-mem", "32M") as s:
         want = {k: s.text(ALICE[:10 + k], max_tokens=2) for k in range(8)}
