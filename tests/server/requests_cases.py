@@ -1,9 +1,11 @@
 """Requests and answers of /v1/completions and of the small routes."""
 import json
+import os
+import struct
 import subprocess
 import sys
 
-from serving import ALICE, BIN, Failed, Server, check, run_cases
+from serving import ALICE, BIN, Server, check, run_cases
 
 
 def of_run(prompt, n, *more):
@@ -276,8 +278,70 @@ def numbers_agree():
         check("snapshot" in s.log() and "reason=" in s.log() and "recompute=" in s.log(), "lookups are logged")
 
 
+def tensor_at(data, name):
+    """Where the bytes of a tensor of a GGUF file lie."""
+    at = 8
+
+    def take(form):
+        nonlocal at
+        (value,) = struct.unpack_from("<" + form, data, at)
+        at += struct.calcsize(form)
+        return value
+
+    def text():
+        nonlocal at
+        n = take("Q")
+        at += n
+        return data[at - n:at].decode(errors="replace")
+
+    def value(kind):
+        nonlocal at
+        if kind == 8:
+            return text()
+        if kind == 9:
+            of, n = take("I"), take("Q")
+            return [value(of) for _ in range(n)]
+        return take("BbHhIif?ssQqd"[kind])
+
+    n_tensors, n_keys = take("Q"), take("Q")
+    keys = {}
+    for _ in range(n_keys):
+        key = text()
+        keys[key] = value(take("I"))
+    offsets = {}
+    for _ in range(n_tensors):
+        tensor = text()
+        for _ in range(take("I")):
+            take("Q")
+        take("I")
+        offsets[tensor] = take("Q")
+    align = keys.get("general.alignment", 32)
+    return (at + align - 1) // align * align + offsets[name]
+
+
+def a_nan_names_its_layer():
+    """The request fails with a sentence; nothing of it is kept, and the server goes on."""
+    with open("models/tales-q8_0.gguf", "rb") as f:
+        data = bytearray(f.read())
+    struct.pack_into("<f", data, tensor_at(data, "blk.3.attn_norm.weight"), float("nan"))
+    path = os.path.join(os.environ["TMP"], "nan.gguf")
+    with open(path, "wb") as f:
+        f.write(data)
+    with Server("-m", path) as s:
+        for _ in range(2):
+            x = s.stream(max_tokens=4)
+            try:
+                x.rest()
+            except ConnectionError:
+                pass
+            said = [e["error"]["message"] for e in x.events() if "error" in e]
+            check(len(said) == 1 and "layer 3" in said[0] and not x.whole, x.raw[-400:])
+        st = s.idle()
+        check(st["totals"]["failed"] == 2 and st["totals"]["cached_tokens"] == 0 and st["store"]["mem_states"] == 0, st["totals"], st["store"])
+
+
 CASES = [completions_say_what_run_says, small_routes, usage_and_progress, sampling_fields, probabilities, stop_strings_never_show,
          characters_stay_whole, wrong_requests, odd_bodies, prompts_past_the_window, large_bodies, methods_and_paths, keys, origins,
-         numbers_agree]
+         numbers_agree, a_nan_names_its_layer]
 if __name__ == "__main__":
     sys.exit(run_cases(CASES, sys.argv[1:]))
