@@ -336,8 +336,8 @@ def a_nan_names_its_layer():
                 pass
             said = [e["error"]["message"] for e in x.events() if "error" in e]
             check(len(said) == 1 and "layer 3" in said[0] and not x.whole, x.raw[-400:])
-        st = s.idle()
-        check(st["totals"]["failed"] == 2 and st["totals"]["cached_tokens"] == 0 and st["store"]["mem_states"] == 0, st["totals"], st["store"])
+        t = s.wait_for(lambda st: st["store"]["mem_states"] == 0)["totals"]
+        check(t["failed"] == 2 and t["cached_tokens"] == 0, t)
 
 
 CASES = [completions_say_what_run_says, small_routes, usage_and_progress, sampling_fields, probabilities, stop_strings_never_show,
