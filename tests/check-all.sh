@@ -161,8 +161,11 @@ memcheck() {
     done
 }
 
-# The CUDA backend compiles and links, with no ptxas remark that means lost speed; nothing here runs it.
-cuda() { build CUDA=1 all build/cuda-release/tests/kernels/check_backend; }
+# The CUDA backend compiles and links, with no ptxas remark that means lost speed; its host side runs over a device that only counts.
+cuda() {
+    build CUDA=1 all build/cuda-release/tests/kernels/check_backend build/cuda-release/tests/cuda/test_cuda_host || return 1
+    tests_of cuda-release build/cuda-release/tests/cuda/test_cuda_host
+}
 
 # The Metal backend without a Mac: shaders alone, then every op, the oracle files, failing devices and a hybrid's products over the
 # software device; mtl_apple.m by its syntax.
