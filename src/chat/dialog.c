@@ -148,8 +148,9 @@ void ds_dialog_call(struct ds_dialog *d, const char *name, const json_t *argumen
     ds_bytes_init(&c->name, MAX_TEXT);
     ds_bytes_init(&c->raw, MAX_TEXT);
     ds_bytes_puts(&c->name, name);
-    json_t *o = json_is_string(arguments) ? json_loadb(json_string_value(arguments), json_string_length(arguments), JSON_ALLOW_NUL, NULL)
-                                          : json_incref((json_t *)arguments);
+    json_t *o = json_is_string(arguments)
+                    ? json_loadb(json_string_value(arguments), json_string_length(arguments), JSON_ALLOW_NUL, NULL)
+                    : json_incref((json_t *)arguments);
     if (json_is_object(o)) d->failed |= !add_params(d, c, o);
     else if (json_is_string(arguments)) ds_bytes_add(&c->raw, json_string_value(arguments), json_string_length(arguments));
     else if (arguments && !json_is_null(arguments)) ds_value_dump(&c->raw, arguments);

@@ -242,7 +242,8 @@ static ds_status check(const struct frame *f, struct ds_err *e)
     for (int i = 0; i < c->n; i++)
         tools |= !is_family(f->t) && (c->messages[i].role == DS_ROLE_TOOL || c->messages[i].n_calls);
     if (tools && !f->t->tools_head)
-        return ds_fail(e, DS_EUNSUP, "the model's chat template has no known text for tools (--tools-template generic uses one of ours)");
+        return ds_fail(e, DS_EUNSUP,
+                       "the model's chat template has no known text for tools (--tools-template generic uses one of ours)");
     if (c->messages[c->n - 1].role == DS_ROLE_ASSISTANT && c->messages[c->n - 1].n_calls)
         return ds_fail(e, DS_EARG, "message %d is the last and has tool calls: their results must follow", c->n - 1);
     return DS_OK;

@@ -171,8 +171,8 @@ static void open_block(struct messages *a, enum block kind)
 
 static void add(struct messages *a, const char *text, size_t n)
 {
-    static const char *const types[] = { "", "thinking_delta", "text_delta", "input_json_delta" }, *const members[] = { "", "thinking", "text",
-                                                                                                                         "partial_json" };
+    static const char *const types[] = { "", "thinking_delta", "text_delta", "input_json_delta" };
+    static const char *const members[] = { "", "thinking", "text", "partial_json" };
     struct ds_json_out j;
     if (!a->t.stream) {
         ds_bytes_add(&a->text, text, n);
@@ -326,7 +326,9 @@ static void on_free(void *ctx)
     free(a);
 }
 
-static const struct ds_api messages_api = { on_begin, on_started, on_progress, on_piece, on_finish, on_error, on_keepalive, on_free };
+static const struct ds_api messages_api = {
+    on_begin, on_started, on_progress, on_piece, on_finish, on_error, on_keepalive, on_free
+};
 
 /* --- the system prompt ------------------------------------------------------------------------------------ */
 
@@ -342,7 +344,8 @@ static size_t nonce_line(const char *s)
 
 static bool read_system(const struct ds_call *c, struct messages *a, struct ds_refusal *r)
 {
-    const json_t *v = json_object_get(c->body, "system"), *first = json_is_array(v) ? json_object_get(json_array_get(v, 0), "text") : v;
+    const json_t *v = json_object_get(c->body, "system");
+    const json_t *first = json_is_array(v) ? json_object_get(json_array_get(v, 0), "text") : v;
     if (!v || json_is_null(v)) return true;
     ds_dialog_begin(a->t.d, DS_ROLE_SYSTEM);
     size_t skip = json_is_string(first) && !c->options->keep_nonce ? nonce_line(json_string_value(first)) : 0;
@@ -386,7 +389,8 @@ static bool read_result(struct messages *a, const json_t *block, const char *whe
         const char *type = json_string_value(json_object_get(b, "type"));
         const json_t *text = json_object_get(b, "text");
         if (i) ds_dialog_text(a->t.d, "\n\n", 2);
-        if (type && is_picture(type)) return ds_refuse(r, 400, where, "'%s' holds a block of type '%.40s': only text is read here", where, type);
+        if (type && is_picture(type))
+            return ds_refuse(r, 400, where, "'%s' holds a block of type '%.40s': only text is read here", where, type);
         if (json_is_string(text)) ds_dialog_text(a->t.d, json_string_value(text), json_string_length(text));
         else say_json(a, b);
     }
@@ -424,7 +428,8 @@ static bool read_block(struct messages *a, const json_t *b, struct turn *t, cons
     if (!strcmp(type, "redacted_thinking")) return true;
     begin_in_turn(a, t);
     if (!strcmp(type, "text")) {
-        if (!json_is_string(json_object_get(b, "text"))) return ds_refuse(r, 400, where, "'%s' has a 'text' that is no string", where);
+        if (!json_is_string(json_object_get(b, "text")))
+            return ds_refuse(r, 400, where, "'%s' has a 'text' that is no string", where);
         gap_in_turn(a, t);
         ds_dialog_text(a->t.d, json_string_value(json_object_get(b, "text")), json_string_length(json_object_get(b, "text")));
     } else if (!strcmp(type, "thinking")) {
@@ -482,7 +487,8 @@ static bool read_tools(const struct ds_call *c, struct messages *a, struct ds_re
     if (!ds_talk_member(c->body, "tools", JSON_ARRAY, &tools, r)) return false;
     json_array_foreach((json_t *)(uintptr_t)tools, i, tool) {
         char where[32], line[160];
-        const char *type = json_string_value(json_object_get(tool, "type")), *name = json_string_value(json_object_get(tool, "name"));
+        const char *type = json_string_value(json_object_get(tool, "type"));
+        const char *name = json_string_value(json_object_get(tool, "name"));
         const json_t *schema = json_object_get(tool, "input_schema");
         snprintf(where, sizeof where, "tools[%zu]", i);
         if (type && strcmp(type, "custom") && !schema) {
@@ -532,7 +538,8 @@ static bool fill(const struct ds_call *c, struct messages *a, struct ds_request 
     int64_t max = 0;
     if (!ds_field_int(c->body, "max_tokens", 1, INT32_MAX, &max, r)) return false;
     if (!max) return ds_refuse(r, 400, "max_tokens", "'max_tokens' is missing");
-    if (!read_all(c, a, q, r) || !ds_field_stops(c->body, "stop_sequences", q, r) || !ds_talk_encode(&a->t, c, q, "messages", r)) return false;
+    if (!read_all(c, a, q, r) || !ds_field_stops(c->body, "stop_sequences", q, r) || !ds_talk_encode(&a->t, c, q, "messages", r))
+        return false;
     q->max_new = max;
     return ds_talk_listen(&a->t, said, a) ? true : ds_refuse(r, 503, NULL, "no memory for the request");
 }

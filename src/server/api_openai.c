@@ -411,7 +411,8 @@ static bool read_message(struct chat *a, const json_t *m, size_t i, struct ds_re
     if (!read_role(m, where, &role, r)) return false;
     ds_dialog_begin(a->t.d, role);
     if (role != DS_ROLE_ASSISTANT) return ds_talk_content(&a->t, json_object_get(m, "content"), content, "", r);
-    if (!ds_field_text(m, "reasoning_content", &reasoning, r) || (!reasoning && !ds_field_text(m, "reasoning", &reasoning, r))) return false;
+    if (!ds_field_text(m, "reasoning_content", &reasoning, r) || (!reasoning && !ds_field_text(m, "reasoning", &reasoning, r)))
+        return false;
     if (reasoning) ds_dialog_reasoning(a->t.d, reasoning, strlen(reasoning));
     return ds_talk_content(&a->t, json_object_get(m, "content"), content, "", r) && read_calls(a, m, where, r);
 }
@@ -443,7 +444,8 @@ static bool read_tools(const struct ds_call *c, struct chat *a, const json_t *bo
         }
         name = json_string_value(json_object_get(f, "name"));
         if (!name || !*name) return ds_refuse(r, 400, where, "'%s' has no function with a name", where);
-        if (!ds_talk_tool(&a->t, name, json_object_get(f, "description"), json_object_get(f, "parameters"), where, r)) return false;
+        if (!ds_talk_tool(&a->t, name, json_object_get(f, "description"), json_object_get(f, "parameters"), where, r))
+            return false;
     }
     return true;
 }
@@ -472,7 +474,8 @@ static bool read_format(const json_t *body, struct ds_refusal *r)
     const json_t *f;
     const char *type = "text";
     if (!ds_talk_member(body, "response_format", JSON_OBJECT, &f, r) || !ds_field_text(f, "type", &type, r)) return false;
-    if (strcmp(type, "text")) return ds_refuse(r, 400, "response_format", "'response_format' is '%.40s': only text is supported", type);
+    if (strcmp(type, "text"))
+        return ds_refuse(r, 400, "response_format", "'response_format' is '%.40s': only text is supported", type);
     return true;
 }
 

@@ -400,7 +400,9 @@ static void on_free(void *ctx)
     free(a);
 }
 
-static const struct ds_api responses_api = { on_begin, on_started, on_progress, on_piece, on_finish, on_error, on_keepalive, on_free };
+static const struct ds_api responses_api = {
+    on_begin, on_started, on_progress, on_piece, on_finish, on_error, on_keepalive, on_free
+};
 
 /* --- input ------------------------------------------------------------------------------------------------- */
 
@@ -500,7 +502,8 @@ static bool read_input(struct responses *a, const json_t *body, struct ds_refusa
         ds_dialog_begin(a->t.d, DS_ROLE_USER);
         return ds_talk_content(&a->t, input, "input", "", r);
     }
-    if (!json_array_size(input)) return ds_refuse(r, 400, "input", "'input' is missing, or neither a string nor an array of items");
+    if (!json_array_size(input))
+        return ds_refuse(r, 400, "input", "'input' is missing, or neither a string nor an array of items");
     for (size_t i = 0; i < json_array_size(input); i++) {
         char where[32];
         snprintf(where, sizeof where, "input[%zu]", i);
@@ -517,7 +520,8 @@ static bool read_tools(const struct ds_call *c, struct responses *a, struct ds_r
     a->tools = json_incref((json_t *)(uintptr_t)tools);
     json_array_foreach((json_t *)(uintptr_t)tools, i, tool) {
         char where[32], line[160];
-        const char *type = json_string_value(json_object_get(tool, "type")), *name = json_string_value(json_object_get(tool, "name"));
+        const char *type = json_string_value(json_object_get(tool, "type"));
+        const char *name = json_string_value(json_object_get(tool, "name"));
         snprintf(where, sizeof where, "tools[%zu]", i);
         if (type && strcmp(type, "function")) {
             snprintf(line, sizeof line, "a tool of type '%.40s' is left out: it is not one that the model could call", type);
@@ -571,7 +575,8 @@ static bool read_shape(const struct ds_call *c, struct responses *a, struct ds_r
     if (previous)
         return ds_refuse(r, 400, "previous_response_id",
                          "'previous_response_id' is not supported: nothing is kept here, send the earlier turns as input items");
-    if (background) return ds_refuse(r, 400, "background", "'background' is not supported: an answer is given to the request that asks");
+    if (background)
+        return ds_refuse(r, 400, "background", "'background' is not supported: an answer is given to the request that asks");
     if (effort) a->t.thinking = strcmp(effort, "none") && strcmp(effort, "minimal");
     if (!instructions) return true;
     a->instructions = malloc(strlen(instructions) + 1);

@@ -65,7 +65,8 @@ bool ds_talk_common(struct ds_talk *t, const struct ds_call *c, struct ds_reques
     const char *model = c->model;
     if (!read_kwargs(t, c->body, r)) return false;
     q->sampling = recommended(t);
-    if (!ds_field_text(c->body, "model", &model, r) || !ds_field_delivery(c->body, q, r) || !ds_field_sampling(c->body, c, q, r)) return false;
+    if (!ds_field_text(c->body, "model", &model, r) || !ds_field_delivery(c->body, q, r) || !ds_field_sampling(c->body, c, q, r))
+        return false;
     t->stream = q->stream;
     size_t n = strlen(model) + 1;
     t->model = malloc(n);
@@ -129,7 +130,8 @@ bool ds_talk_force_call(struct ds_talk *t, const char *name, const char *where, 
 {
     static const char begin[] = "<tool_call>\n<function=";
     if (!ds_dialog_n_tools(t->d)) return ds_refuse(r, 400, where, "'%s' asks for a call, but there are no tools", where);
-    if (name && !ds_dialog_tool_name(t->d, name)) return ds_refuse(r, 400, where, "'%s' names '%.64s', which is none of the tools", where, name);
+    if (name && !ds_dialog_tool_name(t->d, name))
+        return ds_refuse(r, 400, where, "'%s' names '%.64s', which is none of the tools", where, name);
     if (ds_dialog_last_role(t->d) == DS_ROLE_ASSISTANT)
         return ds_refuse(r, 400, where, "'%s' asks for a call, but the last message begins another answer", where);
     ds_dialog_begin(t->d, DS_ROLE_ASSISTANT);

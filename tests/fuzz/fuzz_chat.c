@@ -22,7 +22,8 @@ static struct ds_dialog *dialog(void)
     static const struct ds_chat_template t = { .family = DS_CHAT_QWEN36 };
     static struct ds_dialog *d;
     if (d) return d;
-    json_t *schema = json_loads("{\"properties\": {\"a\": {\"type\": \"integer\"}, \"b\": {\"anyOf\": [{\"type\": \"array\"}, {\"$ref\": \"#\"}]}}}", 0, NULL);
+    json_t *schema = json_loads("{\"properties\": {\"a\": {\"type\": \"integer\"},"
+                                " \"b\": {\"anyOf\": [{\"type\": \"array\"}, {\"$ref\": \"#\"}]}}}", 0, NULL);
     if (!schema || !(d = ds_dialog_new(&t))) abort();
     ds_dialog_tool(d, "f", schema, schema);
     json_decref(schema);
