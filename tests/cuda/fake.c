@@ -196,7 +196,8 @@ KERNEL(ds_cu_gdn_prep_seq, float *prep, float *hist, const uint16_t *u, int64_t 
 KERNEL(ds_cu_gdn_seq, float *o, float *S, const float *prep, const struct ds_cu_gdn *g, int t0, int t1, cudaStream_t s)
 KERNEL(ds_cu_gdn_prep_chunk, void *tiles, float *hist, const uint16_t *u, int64_t ldu, const uint16_t *a, int64_t lda, const uint16_t *b, int64_t ldb,
        const float *conv_w, const float *ssm_a, const float *ssm_dt, const struct ds_cu_gdn *g, cudaStream_t s)
-KERNEL(ds_cu_gdn_chunk, float *o, float *S, const void *tiles, const struct ds_cu_gdn *g, int t0, int t1, cudaStream_t s)
+KERNEL(ds_cu_gdn_chunk, float *o, float *S, const void *tiles, const struct ds_cu_gdn *g, int t0, int t1, bool follows,
+       cudaStream_t s)
 KERNEL(ds_cu_attn_any, const struct ds_cu_attn *c, cudaStream_t s)
 KERNEL(ds_cu_attn_sm90, const struct ds_cu_attn *c, cudaStream_t s)
 KERNEL(ds_cu_stamp_now, unsigned long long *at, cudaStream_t s)
@@ -209,6 +210,8 @@ bool ds_cu_can_pack(int type, int k) { return (type == DS_T_Q8_0 || type == DS_T
 size_t ds_cu_packed_bytes(int type, int64_t rows, int k) { return ds_type_row_bytes(&ds_types[type], (size_t)((rows + 15) / 16 * 16) * (size_t)k); }
 bool ds_cu_gdn_chunk_fits(const struct ds_cu_gdn *g, int sm) { return sm == 90 && g->dk == 128 && g->dv == 128 && g->conv_k == 4; }
 size_t ds_cu_gdn_chunk_bytes(const struct ds_cu_gdn *g, int n) { return (size_t)(n / 64 + 2) * (size_t)g->n_vh * 65536; }
+size_t ds_cu_gdn_chunk_control_bytes(void) { return 64; }
+bool ds_cu_gemv_makes(enum ds_cu_input kind, int k, int head) { return kind != DS_CU_IN_BF16 && k % 8 == 0 && head > 0; }
 bool ds_cu_rms_norm_f8_fits(int dim) { return dim % 16 == 0; }
 bool ds_cu_swiglu_f8_fits(int dim) { return dim % 16 == 0; }
 bool ds_cu_gated_norm_f8_fits(int n_vh, int dv) { return dv == 128 && n_vh <= 64; }

@@ -180,10 +180,20 @@ static void run_gdn(struct ds_backend *be, void *c_)
     struct layer_ctx *c = c_;
     be->ops->gdn(be, c->o, c->S, c->prep, &BENCH_GDN, c->n, 0, c->n);
 }
+static void run_core(struct ds_backend *be, void *c_)
+{
+    run_prep(be, c_);
+    run_gdn(be, c_);
+}
 static void run_gated(struct ds_backend *be, void *c_)
 {
     struct layer_ctx *c = c_;
     be->ops->gated_norm(be, c->y, c->o, c->z, c->gv, &BENCH_GDN, c->n);
+}
+static void run_stage(struct ds_backend *be, void *c_)
+{
+    run_core(be, c_);
+    run_gated(be, c_);
 }
 static void run_qk(struct ds_backend *be, void *c_)
 {
@@ -211,6 +221,7 @@ static void bench_layer(struct ds_backend *be, struct ds_rng *r, int n)
     static const struct { const char *name; void (*fn)(struct ds_backend *, void *);
     } ops[] = {
         { "rms_norm", run_rms },     { "swiglu", run_swiglu }, { "gdn_prep", run_prep },   { "gdn", run_gdn },
+        { "gdn core", run_core },    { "gdn stage", run_stage },
         { "gated_norm", run_gated }, { "qk_norm", run_qk },    { "rope_store", run_rope }, { "attn", run_attn },
     };
     const size_t T = (size_t)n, channels = (size_t)ds_channels(&BENCH_GDN), inner = 6144;

@@ -171,6 +171,8 @@ static void case_matmul_shapes(struct pair *p)
     check_matmul(p, &ds_types[DS_T_F32], 64, 1, 1, false);
     check_matmul(p, &ds_types[DS_T_Q4_K], 1024, 40, 1, true);
     check_matmul(p, &ds_types[DS_T_Q8_0], 1024, 1000, 1, true);
+    check_matmul(p, &ds_types[DS_T_Q8_0], 5120, 4700, 1, false);     /* more tiles than multiprocessors, twice */
+    check_matmul(p, &ds_types[DS_T_Q4_K], 2304, 4700, 1, true);
 }
 
 /* One input, several matrices; repeated, then other destinations, then one of them alone. */
@@ -217,6 +219,63 @@ static void case_matmul_groups(struct pair *p)
     }
     free(xv);
     buf_drop(p, &x);
+}
+
+/* One token: a small op and the product behind it, which a backend may run as one; then the same with another op between
+ * them, and what the small op made, which stays readable. */
+enum small { NORM, SWIGLU, GATED };
+static void check_chain(struct pair *p, enum small op, const struct ds_type *type, int in, int out, bool between)
+{
+    static const char *const names[] = { "norm", "swiglu", "gated norm" };
+    const struct ds_gdn_shape sh = { .n_kh = 1, .n_vh = in / 128, .dk = 128, .dv = 128, .conv_k = 4, .eps = 1e-6f };
+    struct weight2 w, g;
+    matrix(p, &w, type, in, out, 1, DS_USE_GEMM);          /* before the buffers, which get room for its format */
+    random_vector(p, &g, op == GATED ? 128 : in, 1, 1, 0.2f);
+    struct buf2 a = buf_random(p, op == SWIGLU ? DS_BUF_PROJ : DS_BUF_F32, 1, (size_t)in, 1), b = buf_random(p, DS_BUF_PROJ, 1, (size_t)in, 1),
+                h = buf_poisoned(p, DS_BUF_ACT, 1, (size_t)in), y = buf_random(p, DS_BUF_F32, 1, (size_t)out, 1),
+                other = buf_poisoned(p, DS_BUF_ACT, 1, (size_t)in);
+    float *y0 = got(p, &y, 0, (size_t)out, false);
+    begin(p, 1, 0, NULL);
+    for (int i = 0; i < 2; i++) {
+        struct ds_backend *be = i ? p->dev : p->ref;
+        struct ds_buf *bh = i ? h.dev : h.ref, *ba = i ? a.dev : a.ref, *bb = i ? b.dev : b.ref;
+        const struct ds_weight *wg = i ? g.dev : g.ref;
+        if (op == NORM) be->ops->rms_norm(be, bh, ba, wg, 0, 1, in, 1e-6f);
+        if (op == SWIGLU) be->ops->swiglu(be, bh, ba, bb, 1, in);
+        if (op == GATED) be->ops->gated_norm(be, bh, ba, bb, wg, &sh, 1);
+        if (between) be->ops->copy_cols(be, i ? other.dev : other.ref, bh, 1, in, in);
+    }
+    p->dev->ops->matmul(p->dev, 1, &y.dev, (const struct ds_weight *const *)&w.dev, h.dev, 1, true);
+    end(p);
+    compare(p, &h, (size_t)in, ROUNDED, "%s of %d before %s%s", names[op], in, type->name, between ? ", read between" : "");
+    if (between) compare(p, &other, (size_t)in, ROUNDED, "%s of %d copied", names[op], in);
+    float *hv = got(p, &h, 0, (size_t)in, false), *want = product_of(w.f32, hv, 1, in, out);
+    for (int i = 0; i < out; i++) want[i] += y0[i];
+    compare_to(p, &y, want, (size_t)out, product_limit(p, type), "%s of %d, then %s%s", names[op], in, type->name,
+               between ? ", read between" : "");
+    free(hv);
+    free(want);
+    free(y0);
+    buf_drop(p, &a);
+    buf_drop(p, &b);
+    buf_drop(p, &h);
+    buf_drop(p, &y);
+    buf_drop(p, &other);
+    weight_drop(p, &w);
+    weight_drop(p, &g);
+}
+
+static void case_one_token(struct pair *p)
+{
+    static const int types[] = { DS_T_Q8_0, DS_T_Q4_K, DS_T_BF16, DS_T_Q6_K };
+    static const struct { int in, out; } sizes[] = { { 256, 40 }, { 768, 33 }, { 5120, 2400 }, { 9216, 64 } };
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++)
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+            for (int op = NORM; op <= GATED; op++)
+                check_chain(p, (enum small)op, &ds_types[types[t]], sizes[i].in, sizes[i].out, (i + t) % 2);
+    check_chain(p, NORM, &ds_types[DS_T_Q8_0], 5120, 64, true);
+    check_chain(p, SWIGLU, &ds_types[DS_T_Q8_0], 160, 48, false);
+    check_chain(p, SWIGLU, &ds_types[DS_T_Q4_K], 17408, 5120, false);
 }
 
 static void case_experts(struct pair *p)
@@ -519,6 +578,7 @@ static const struct { const char *name; void (*fn)(struct pair *);
     { "backend.matmul_types", case_matmul_types },
     { "backend.matmul_shapes", case_matmul_shapes },
     { "backend.matmul_groups", case_matmul_groups },
+    { "backend.one_token", case_one_token },
     { "backend.experts", case_experts },
     { "backend.gdn_random", case_gdn_random },
     { "backend.gdn_hard", case_gdn_hard },

@@ -58,7 +58,7 @@ bool ds_cuda_begin(struct ds_backend *be, const struct ds_step *s)
 
 ds_status ds_cuda_end(struct ds_backend *be, struct ds_err *e)
 {
-    struct ds_cuda *c = ds_cuda_of(be);
+    struct ds_cuda *c = ds_cuda_ready(be);
     ds_cuda_stamp_settle(c);
     ds_cuda_record_end(c);
     ds_cuda_stamps_read(c);
@@ -69,7 +69,7 @@ ds_status ds_cuda_end(struct ds_backend *be, struct ds_err *e)
 
 void ds_cuda_drain(struct ds_backend *be)
 {
-    struct ds_cuda *c = ds_cuda_of(be);
+    struct ds_cuda *c = ds_cuda_ready(be);
     ds_cuda_ok(c, cudaStreamSynchronize(c->stream), "waiting for the device");
 }
 

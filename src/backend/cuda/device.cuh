@@ -66,6 +66,12 @@ static __device__ __forceinline__ float sigmoid_fast(float x)
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(1.f + exp_fast(-x)));
     return y;
 }
+static __device__ __forceinline__ float rsqrt_fast(float x)
+{
+    float y;
+    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 static __device__ __forceinline__ float silu_fast(float x) { return x * sigmoid_fast(x); }
 
 static __device__ __forceinline__ float warp_sum(float v)

@@ -3,6 +3,8 @@
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/launch.cuh"
 
+enum { MAX_TAPS = 8 };
+
 /* in[m] of channel c, where rows before the step come from the history. */
 static __device__ __forceinline__ float conv_in(const float *hist, const uint16_t *u, int64_t ldu, int channels, int conv_k,
                                                 int m, int c)
@@ -17,8 +19,6 @@ __global__ void prep_seq_kernel(float *__restrict__ prep, float *hist, const uin
                                 int64_t ldb, const float *__restrict__ conv_w, const float *__restrict__ ssm_a,
                                 const float *__restrict__ ssm_dt, ds_cu_gdn g)
 {
-    next_may_start();
-    prior_done();
     __shared__ float red[32];
     const int t = blockIdx.y, part = blockIdx.x, key = g.n_kh * g.dk, value = g.n_vh * g.dv, channels = 2 * key + value,
               i = threadIdx.x;
@@ -26,14 +26,30 @@ __global__ void prep_seq_kernel(float *__restrict__ prep, float *hist, const uin
     const int h = is_value ? part - 2 * g.n_kh : part, dim = is_value ? g.dv : g.dk,
               c = is_value ? 2 * key + h * g.dv + i : h * g.dk + i;
     float f = 0;
-    if (i < dim) {
-        for (int j = 0; j < g.conv_k; j++)
+    next_may_start();
+    if (g.n == 1) {
+        /* nobody else reads or writes the channel's history in this step: it is here before the others are done, and moves on */
+        float old[MAX_TAPS], w[MAX_TAPS] = {};
+#pragma unroll
+        for (int j = 0; j < MAX_TAPS; j++) {
+            if (j >= g.conv_k || i >= dim) continue;
+            w[j] = conv_w[(int64_t)c * g.conv_k + j];
+            if (j + 1 < g.conv_k) old[j] = hist[(int64_t)j * channels + c];
+        }
+        prior_done();
+#pragma unroll
+        for (int j = 0; j < MAX_TAPS; j++) {
+            if (j >= g.conv_k || i >= dim) continue;
+            if (j + 1 == g.conv_k) old[j] = bf16_bits(u[c]);
+            f += w[j] * old[j];
+            if (j) hist[(int64_t)(j - 1) * channels + c] = old[j];
+        }
+    } else {
+        prior_done();
+        for (int j = 0; j < g.conv_k && i < dim; j++)
             f += conv_w[(int64_t)c * g.conv_k + j] * conv_in(hist, u, ldu, channels, g.conv_k, t - (g.conv_k - 1) + j, c);
-        f = siluf(f);
-        if (g.n == 1)                            /* nobody else reads the channel's history: it moves on here */
-            for (int j = 0; j < g.conv_k - 1; j++)
-                hist[(int64_t)j * channels + c] = conv_in(hist, u, ldu, channels, g.conv_k, j - (g.conv_k - 2), c);
     }
+    f = siluf(f);
     if (is_value) {
         float *v = prep + (int64_t)2 * g.n * key + (int64_t)t * value,
               *gt = prep + (int64_t)g.n * (2 * key + value) + (int64_t)t * g.n_vh;
@@ -70,7 +86,7 @@ __global__ void __launch_bounds__(128)
                                                       int t0, int t1)
 {
     next_may_start();
-    prior_done();
+    if (g.n > 1) prior_done();                   /* one token: nobody else writes S in this step, so it comes early */
     const int key = g.n_kh * g.dk, value = g.n_vh * g.dv, h = blockIdx.y, kh = h % g.n_kh, lane = threadIdx.x % 32,
               part = lane / 8;
     const int col = (blockIdx.x * 4 + threadIdx.x / 32) * 8 + lane % 8;
@@ -85,6 +101,7 @@ __global__ void __launch_bounds__(128)
         const int r = i / 8 * 32 + part * 8 + i % 8;
         s[i] = live && r < g.dk ? Sh[(int64_t)r * g.dv] : 0.f;
     }
+    prior_done();
     for (int t = t0; t < t1; t++) {
         const float decay = expf(gt[(int64_t)t * g.n_vh]), bt = beta[(int64_t)t * g.n_vh];
         const float vt = live ? v[(int64_t)t * value] : 0.f;
@@ -126,6 +143,7 @@ extern "C" cudaError_t ds_cu_gdn_prep_seq(float *prep, float *hist, const uint16
                                           int64_t lda, const uint16_t *b, int64_t ldb, const float *conv_w, const float *ssm_a,
                                           const float *ssm_dt, const struct ds_cu_gdn *g, cudaStream_t s)
 {
+    if (g->conv_k > MAX_TAPS) return cudaErrorInvalidValue;
     const unsigned threads = (unsigned)((g->dk > g->dv ? g->dk : g->dv) + 31) / 32 * 32;
     const dim3 grid((unsigned)(2 * g->n_kh + g->n_vh), (unsigned)g->n);
     cudaError_t st = launch(prep_seq_kernel, grid, threads, 0, s, prep, hist, u, ldu, a, lda, b, ldb, conv_w, ssm_a, ssm_dt, *g);

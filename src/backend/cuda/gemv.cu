@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(WARPS * 32) gemv_bf16_kernel(struct ds_cu_gemv
     const place p = find(c);
     next_may_start();
     prior_done();
-    const uint4 *w[ROWS], *x = reinterpret_cast<const uint4 *>(c.x);
+    const uint4 *w[ROWS], *x = reinterpret_cast<const uint4 *>(c.in.x);
     float sum[ROWS] = {};
 #pragma unroll
     for (int i = 0; i < ROWS; i++) w[i] = reinterpret_cast<const uint4 *>((const uint16_t *)c.m[p.m].w + row_of(c, p, i) * c.k);
@@ -77,7 +77,7 @@ template <int TYPE> __global__ void __launch_bounds__(WARPS * 32) gemv_kernel(st
     for (int i = 0; i < ROWS; i++) row[i] = (const uint8_t *)c.m[p.m].w + row_of(c, p, i) * (c.k / c.block) * c.block_bytes;
 #pragma unroll 4
     for (int at = threadIdx.x % 32; at < c.k; at += 32) {
-        const float x = bf16_bits(c.x[at]);
+        const float x = bf16_bits(((const uint16_t *)c.in.x)[at]);
 #pragma unroll
         for (int i = 0; i < ROWS; i++)
             sum[i] += element<TYPE>(row[i] + (int64_t)(at / c.block) * c.block_bytes, (int)(at % c.block)) * x;

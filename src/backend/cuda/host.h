@@ -87,6 +87,13 @@ struct ds_cuda_graph {
     cudaGraphExec_t exec;
 };
 
+/* An op of one token that waits for the product behind it (later.c). */
+struct ds_cuda_later {
+    struct ds_buf *out;                /* NULL: nothing waits */
+    struct ds_cu_gemv_input in;
+    int k, head;
+};
+
 /* Rows of split attention: splits x tokens of one call. */
 enum {
     DS_CUDA_WORKSPACE = 64 << 20,
@@ -121,6 +128,9 @@ struct ds_cuda {
     struct ds_attn_shape attn;         /* of the model, n_head 0: none reserved */
     const struct ds_buf *tiles_of;     /* whose prepared inputs the tiles hold */
     struct ds_cuda_room wide[DS_CUDA_SETS];        /* results of one layer's groups: views of the next layer's replace them */
+    struct ds_cuda_later later;
+    const struct ds_buf *prepared;     /* the last launch prepared the recurrence in it */
+    size_t tiles_zeroed;               /* size of the tiles whose control part was cleared */
     int ubatch;
     bool choosing;                     /* algorithms are being timed */
     uint64_t held;                     /* device bytes taken through ds_cuda_mem_take */
@@ -147,6 +157,18 @@ void ds_cuda_room_free(struct ds_cuda *c, struct ds_cuda_room *r);
 
 static inline uint16_t *ds_cuda_proj(const struct ds_buf *b) { return b->view ? b->view : (uint16_t *)b->own; }
 static inline int64_t ds_cuda_ld(const struct ds_buf *b, size_t dim) { return b->view ? b->ld : (int64_t)dim; }
+
+/* later.c. Every op starts with ds_cuda_ready, or takes what waits. */
+bool ds_cuda_later(struct ds_cuda *c, struct ds_buf *out, const struct ds_cu_gemv_input *in, int k, int head);
+/* What waits makes the k values of x: the caller's product does it from here. */
+bool ds_cuda_take(struct ds_cuda *c, const struct ds_buf *x, int k, struct ds_cu_gemv_input *in);
+void ds_cuda_settle(struct ds_cuda *c);
+static inline struct ds_cuda *ds_cuda_ready(struct ds_backend *be)
+{
+    struct ds_cuda *c = ds_cuda_of(be);
+    ds_cuda_settle(c);
+    return c;
+}
 
 /* memory.c */
 struct ds_buf *ds_cuda_buf_new(struct ds_backend *be, enum ds_buf_kind kind, size_t rows, size_t dim, struct ds_err *e);

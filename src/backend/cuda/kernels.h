@@ -33,13 +33,29 @@ cudaError_t ds_cu_embed(float *x, const void *table, int type, uint32_t block, u
 
 /* --- gemv.cu, gemv_packed.cu: one token times several matrices of one storage type. y[r] (+)= sum_i W[r][i] x[i], x bf16. --- */
 enum { DS_CU_GEMV_MAX = 8 };
+/* The input of a packed product: k values in bf16, or what they are made from by each block on its own:
+ *   NORM    x f32, gain [k]                   rms(x) gain
+ *   SWIGLU  x and gate bf16                   silu(x) gate
+ *   GATED   x f32, gate bf16, gain [head]     rms(x) per head, gain, silu(gate)
+ * What is made is stored in `made` too, in bf16. */
+enum ds_cu_input { DS_CU_IN_BF16, DS_CU_IN_NORM, DS_CU_IN_SWIGLU, DS_CU_IN_GATED };
+struct ds_cu_gemv_input {
+    enum ds_cu_input kind;
+    const void *x;
+    const uint16_t *gate;
+    const float *gain;
+    float eps;
+    uint16_t *made;
+};
+/* Whether the packed product makes that input of k values (heads of `head`); all pointers 16-byte aligned. */
+bool ds_cu_gemv_makes(enum ds_cu_input kind, int k, int head);
 struct ds_cu_gemv {
     int n_m, k, type;
     uint32_t block, block_bytes;
     bool packed;                   /* every matrix as ds_cu_pack made it */
     bool add;
     struct ds_cu_gemv_matrix { void *y; const void *w; int rows; bool y_f32; } m[DS_CU_GEMV_MAX];     /* y bf16 or f32 */
-    const uint16_t *x;
+    struct ds_cu_gemv_input in;    /* bf16 unless packed */
 };
 cudaError_t ds_cu_gemv(const struct ds_cu_gemv *c, cudaStream_t s);
 cudaError_t ds_cu_gemv_packed(const struct ds_cu_gemv *c, cudaStream_t s);
@@ -115,15 +131,19 @@ cudaError_t ds_cu_gdn_prep_seq(float *prep, float *hist, const uint16_t *u, int6
 /* Tokens t0 .. t1-1 of the n that prep holds. */
 cudaError_t ds_cu_gdn_seq(float *o, float *S, const float *prep, const struct ds_cu_gdn *g, int t0, int t1, cudaStream_t s);
 
-/* --- gdn_chunk.cu: heads of 128, sm_90a. Tiles of one chunk and head are contiguous in device memory
+/* --- gdn_prep.cu, gdn_chunk.cu: heads of 128, sm_90a. Tiles of one chunk and head are contiguous in device memory
  * and already swizzled as the scan wants them in shared memory. --- */
 bool ds_cu_gdn_chunk_fits(const struct ds_cu_gdn *g, int sm);
 size_t ds_cu_gdn_chunk_bytes(const struct ds_cu_gdn *g, int n);      /* for any n tokens at any offset */
+size_t ds_cu_gdn_chunk_control_bytes(void);                          /* of them at the front: zero when new, then left alone */
+int ds_cu_gdn_prep_blocks(void);
 /* Advances hist too. */
 cudaError_t ds_cu_gdn_prep_chunk(void *tiles, float *hist, const uint16_t *u, int64_t ldu, const uint16_t *a, int64_t lda,
                                  const uint16_t *b, int64_t ldb, const float *conv_w, const float *ssm_a, const float *ssm_dt,
                                  const struct ds_cu_gdn *g, cudaStream_t s);
-cudaError_t ds_cu_gdn_chunk(float *o, float *S, const void *tiles, const struct ds_cu_gdn *g, int t0, int t1, cudaStream_t s);
+/* follows: the stream's last launch was the prep of these tiles; then both run together. */
+cudaError_t ds_cu_gdn_chunk(float *o, float *S, const void *tiles, const struct ds_cu_gdn *g, int t0, int t1, bool follows,
+                            cudaStream_t s);
 
 /* --- attn.cu, attn_sm90.cu --- */
 struct ds_cu_attn {

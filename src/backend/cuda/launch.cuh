@@ -36,16 +36,18 @@ static inline bool can_overlap()
 template <typename... P, typename... A>
 static cudaError_t launch(void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared, cudaStream_t s, A... args)
 {
-    cudaLaunchAttribute early = {};
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchAttribute a[2] = {};
+    a[0].id = cudaLaunchAttributePreferredSharedMemoryCarveout;      /* an SM holds kernels of one division at a time */
+    a[0].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
+    a[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    a[1].val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t c = {};
     c.gridDim = grid;
     c.blockDim = dim3(threads);
     c.dynamicSmemBytes = shared;
     c.stream = s;
-    c.attrs = &early;
-    c.numAttrs = can_overlap() ? 1 : 0;
+    c.attrs = a;
+    c.numAttrs = can_overlap() ? 2 : 0;
     return cudaLaunchKernelEx(&c, kernel, P(args)...);
 }
 

@@ -49,8 +49,8 @@ static bool reads_blocks(const struct ds_weight *w)
     return w->blocks && (w->packed || ds_type_id(w->t->type) != DS_T_Q8_0 || !copy_of(w));
 }
 
-static void one_token(struct ds_cuda *c, int n_w, struct ds_buf *const *y, const struct ds_weight *const *w, const uint16_t *x,
-                      bool add)
+static void one_token(struct ds_cuda *c, int n_w, struct ds_buf *const *y, const struct ds_weight *const *w,
+                      const struct ds_buf *x, bool add)
 {
     for (int i = 0; i < n_w;) {
         const bool blocks = reads_blocks(w[i]);
@@ -61,7 +61,9 @@ static void one_token(struct ds_cuda *c, int n_w, struct ds_buf *const *y, const
                                 .block_bytes = t->bytes,
                                 .packed = blocks && w[i]->packed,
                                 .add = add,
-                                .x = x };
+                                .in = { .kind = DS_CU_IN_BF16, .x = x->own } };
+        if (!g.packed || !ds_cuda_take(c, x, g.k, &g.in)) ds_cuda_settle(c);
+        ds_cuda_stamp_settle(c);
         do {                                               /* neighbours of one type share a launch */
             y[i]->view = NULL;
             g.m[g.n_m++] = (struct ds_cu_gemv_matrix){ y[i]->own, blocks ? w[i]->blocks : as_bf16(c, w[i]), w[i]->out,
@@ -132,19 +134,20 @@ void ds_cuda_matmul(struct ds_backend *be, int n_w, struct ds_buf *const *y, con
                     const struct ds_buf *x, int n, bool add)
 {
     struct ds_cuda *c = ds_cuda_of(be);
-    ds_cuda_stamp_settle(c);
-    if (n > 1 && !add && n_w > 1 && grouped(c, n_w, y, w, x, n)) return;
     if (n == 1) {
-        one_token(c, n_w, y, w, x->own, add);
+        one_token(c, n_w, y, w, x, add);
         return;
     }
+    ds_cuda_settle(c);
+    ds_cuda_stamp_settle(c);
+    if (!add && n_w > 1 && grouped(c, n_w, y, w, x, n)) return;
     for (int i = 0; i < n_w; i++) one_matrix(c, y[i], w[i], x, n, add);
 }
 
 void ds_cuda_matmul_experts(struct ds_backend *be, struct ds_buf *y, const struct ds_weight *w, const struct ds_buf *x,
                             const struct ds_buf *route, int n, int k, bool per_slot)
 {
-    struct ds_cuda *c = ds_cuda_of(be);
+    struct ds_cuda *c = ds_cuda_ready(be);
     ds_cuda_stamp_settle(c);
     y->view = NULL;
     ds_cuda_ok(c, ds_cu_gemm_experts(y->own, as_bf16(c, w), x->own, route->own, n * k, k, per_slot, w->out, w->in, c->stream),

@@ -93,7 +93,7 @@ fail:
 
 void ds_cuda_buf_free(struct ds_backend *be, struct ds_buf *b)
 {
-    struct ds_cuda *c = ds_cuda_of(be);
+    struct ds_cuda *c = ds_cuda_ready(be);
     if (!b) return;
     if (b->own) cudaStreamSynchronize(c->stream);
     ds_cuda_graphs_drop(c);
@@ -217,12 +217,12 @@ static void transfer(struct ds_cuda *c, const struct ds_buf *b, void *host, size
 
 void ds_cuda_buf_get(struct ds_backend *be, void *dst, const struct ds_buf *src, size_t off, size_t n)
 {
-    transfer(ds_cuda_of(be), src, dst, off, n, true, false);
+    transfer(ds_cuda_ready(be), src, dst, off, n, true, false);
 }
 
 void ds_cuda_buf_read(struct ds_backend *be, float *dst, const struct ds_buf *src, size_t off, size_t n)
 {
-    transfer(ds_cuda_of(be), src, dst, off, n, true, ds_cuda_elem_bytes(be, src->kind) == 2);
+    transfer(ds_cuda_ready(be), src, dst, off, n, true, ds_cuda_elem_bytes(be, src->kind) == 2);
 }
 
 static void put(struct ds_backend *be, struct ds_buf *dst, size_t off, const void *src, size_t n, bool as_f32)
@@ -230,7 +230,7 @@ static void put(struct ds_backend *be, struct ds_buf *dst, size_t off, const voi
     union { const void *in; void *io; } host = { src };     /* only read in this direction */
     dst->view = NULL;
     dst->f8 = false;
-    transfer(ds_cuda_of(be), dst, host.io, off, n, false, as_f32);
+    transfer(ds_cuda_ready(be), dst, host.io, off, n, false, as_f32);
 }
 
 void ds_cuda_buf_set(struct ds_backend *be, struct ds_buf *dst, size_t off, const void *src, size_t n)

@@ -5,7 +5,7 @@
 
 static void embed(struct ds_backend *be, struct ds_buf *x, const struct ds_weight *table)
 {
-    struct ds_cuda *c = ds_cuda_of(be);
+    struct ds_cuda *c = ds_cuda_ready(be);
     ds_cuda_stamp_settle(c);
     const struct ds_type *t = table->t->type;
     ds_cuda_ok(c, ds_cu_embed(x->own, table->blocks, (int)ds_type_id(t), t->block, t->bytes, ds_cuda_ids(c), be->step.n, table->in, c->stream),
@@ -15,9 +15,11 @@ static void embed(struct ds_backend *be, struct ds_buf *x, const struct ds_weigh
 static void rms_norm(struct ds_backend *be, struct ds_buf *h, const struct ds_buf *x, const struct ds_weight *gain, int row0,
                      int n, int dim, float eps)
 {
-    struct ds_cuda *c = ds_cuda_of(be);
+    struct ds_cuda *c = ds_cuda_ready(be);
     const float *from = (const float *)x->own + (int64_t)row0 * dim;
+    const struct ds_cu_gemv_input in = { .kind = DS_CU_IN_NORM, .x = from, .gain = gain->f32, .eps = eps, .made = h->own };
     h->f8 = gain->f8_gain && n > 1 && h->scale && ds_cu_rms_norm_f8_fits(dim);
+    if (n == 1 && ds_cuda_later(c, h, &in, dim, dim)) return;
     if (h->f8) ds_cuda_ok(c, ds_cu_rms_norm_f8(h->own, h->scale, from, gain->f32, n, dim, eps, ds_cuda_stamp_next(c), c->stream), "normalising");
     else ds_cuda_ok(c, ds_cu_rms_norm(h->own, from, gain->f32, n, dim, eps, ds_cuda_stamp_next(c), c->stream), "normalising");
 }
@@ -49,7 +51,7 @@ static void gdn_prep(struct ds_backend *be, struct ds_buf *prep, struct ds_buf *
                      const struct ds_buf *a, const struct ds_buf *b, const struct ds_weight *conv_w,
                      const struct ds_weight *ssm_a, const struct ds_weight *ssm_dt, const struct ds_gdn_shape *sh, int n)
 {
-    struct ds_cuda *c = ds_cuda_of(be);
+    struct ds_cuda *c = ds_cuda_ready(be);
     ds_cuda_stamp_settle(c);
     const struct ds_cu_gdn g = gdn_shape(be, sh, n);
     const int channels = 2 * sh->n_kh * sh->dk + sh->n_vh * sh->dv;
@@ -58,11 +60,15 @@ static void gdn_prep(struct ds_backend *be, struct ds_buf *prep, struct ds_buf *
                   ldb = ds_cuda_ld(b, (size_t)sh->n_vh);
     if (by_chunk(c, &g)) {
         if (!ds_cuda_room(c, &c->tiles, ds_cu_gdn_chunk_bytes(&g, n), "chunk tiles", NULL)) return;
+        if (c->tiles_zeroed != c->tiles.bytes)
+            ds_cuda_ok(c, cudaMemsetAsync(c->tiles.p, 0, ds_cu_gdn_chunk_control_bytes(), c->stream), "preparing the recurrence");
+        c->tiles_zeroed = c->tiles.bytes;
         c->tiles_of = prep;
         ds_cuda_ok(c,
                    ds_cu_gdn_prep_chunk(c->tiles.p, conv->own, up, ldu, ap, lda, bp, ldb, conv_w->f32, ssm_a->f32, ssm_dt->f32, &g,
                                         c->stream),
                    "preparing the recurrence");
+        c->prepared = prep;
     } else {
         ds_cuda_ok(c,
                    ds_cu_gdn_prep_seq(prep->own, conv->own, up, ldu, ap, lda, bp, ldb, conv_w->f32, ssm_a->f32, ssm_dt->f32, &g,
@@ -74,20 +80,21 @@ static void gdn_prep(struct ds_backend *be, struct ds_buf *prep, struct ds_buf *
 static void gdn(struct ds_backend *be, struct ds_buf *o, struct ds_buf *S, const struct ds_buf *prep,
                 const struct ds_gdn_shape *sh, int n, int t0, int t1)
 {
-    struct ds_cuda *c = ds_cuda_of(be);
+    if (t0 >= t1) return;
+    const bool follows = ds_cuda_of(be)->prepared == prep;     /* nothing was launched since */
+    struct ds_cuda *c = ds_cuda_ready(be);
     ds_cuda_stamp_settle(c);
     const struct ds_cu_gdn g = gdn_shape(be, sh, n);
-    if (t0 >= t1) return;
     if (by_chunk(c, &g)) {
         if (c->tiles_of != prep && !c->err.code) ds_fail(&c->err, DS_EARG, "the recurrence's inputs were not the last prepared");
-        ds_cuda_ok(c, ds_cu_gdn_chunk(o->own, S->own, c->tiles.p, &g, t0, t1, c->stream), "running the recurrence");
+        ds_cuda_ok(c, ds_cu_gdn_chunk(o->own, S->own, c->tiles.p, &g, t0, t1, follows, c->stream), "running the recurrence");
     } else ds_cuda_ok(c, ds_cu_gdn_seq(o->own, S->own, prep->own, &g, t0, t1, c->stream), "running the recurrence");
 }
 
 static void conv_tail(struct ds_backend *be, struct ds_buf *dst, size_t off, const struct ds_buf *conv, const struct ds_buf *u,
                       const struct ds_gdn_shape *sh, int t)
 {
-    struct ds_cuda *c = ds_cuda_of(be);
+    struct ds_cuda *c = ds_cuda_ready(be);
     ds_cuda_stamp_settle(c);
     const int channels = 2 * sh->n_kh * sh->dk + sh->n_vh * sh->dv;
     ds_cuda_ok(c,
@@ -98,7 +105,7 @@ static void conv_tail(struct ds_backend *be, struct ds_buf *dst, size_t off, con
 
 static void copy(struct ds_backend *be, struct ds_buf *dst, size_t off, const struct ds_buf *src, size_t n)
 {
-    struct ds_cuda *c = ds_cuda_of(be);
+    struct ds_cuda *c = ds_cuda_ready(be);
     ds_cuda_stamp_settle(c);
     ds_cuda_ok(c, cudaMemcpyAsync((float *)dst->own + off, src->own, n * sizeof(float), cudaMemcpyDeviceToDevice, c->stream),
                "copying a buffer");
@@ -107,9 +114,12 @@ static void copy(struct ds_backend *be, struct ds_buf *dst, size_t off, const st
 static void gated_norm(struct ds_backend *be, struct ds_buf *y, const struct ds_buf *o, const struct ds_buf *z,
                        const struct ds_weight *gain, const struct ds_gdn_shape *sh, int n)
 {
-    struct ds_cuda *c = ds_cuda_of(be);
+    struct ds_cuda *c = ds_cuda_ready(be);
     const int64_t ldz = ds_cuda_ld(z, (size_t)sh->n_vh * (size_t)sh->dv);
+    const struct ds_cu_gemv_input in = { .kind = DS_CU_IN_GATED, .x = o->own, .gate = ds_cuda_proj(z), .gain = gain->f32,
+                                         .eps = sh->eps, .made = y->own };
     y->f8 = gain->f8_gain && n > 1 && y->scale && ldz % 4 == 0 && (uintptr_t)ds_cuda_proj(z) % 8 == 0 && ds_cu_gated_norm_f8_fits(sh->n_vh, sh->dv);
+    if (n == 1 && ds_cuda_later(c, y, &in, sh->n_vh * sh->dv, sh->dv)) return;
     if (y->f8)
         ds_cuda_ok(c, ds_cu_gated_norm_f8(y->own, y->scale, o->own, ds_cuda_proj(z), ldz, gain->f32, n, sh->n_vh, sh->eps, ds_cuda_stamp_next(c), c->stream),
                    "normalising the readout");
@@ -139,7 +149,7 @@ static struct ds_cu_qk queries_keys(const struct ds_buf *qg, const struct ds_buf
 static void qk_norm(struct ds_backend *be, struct ds_buf *qg, struct ds_buf *k, const struct ds_weight *gain_q,
                     const struct ds_weight *gain_k, const struct ds_attn_shape *sh, int n)
 {
-    struct ds_cuda *c = ds_cuda_of(be);
+    struct ds_cuda *c = ds_cuda_ready(be);
     const struct ds_cu_qk q = queries_keys(qg, k, sh, n);
     ds_cuda_ok(c, ds_cu_qk_norm(&q, gain_q->f32, gain_k->f32, ds_cuda_stamp_next(c), c->stream), "normalising queries and keys");
 }
@@ -147,7 +157,7 @@ static void qk_norm(struct ds_backend *be, struct ds_buf *qg, struct ds_buf *k, 
 static void rope_store(struct ds_backend *be, struct ds_buf *qg, struct ds_buf *k, const struct ds_buf *v, struct ds_buf *kcache,
                        struct ds_buf *vcache, const struct ds_attn_shape *sh, int n)
 {
-    struct ds_cuda *c = ds_cuda_of(be);
+    struct ds_cuda *c = ds_cuda_ready(be);
     const struct ds_cu_qk q = queries_keys(qg, k, sh, n);
     struct ds_cu_freq freq = { { 0 } };
     for (int j = 0; j < sh->n_rot / 2 && j < DS_CU_MAX_PAIRS; j++) freq.f[j] = pow((double)sh->rope_base, -2.0 * j / sh->n_rot);
@@ -170,7 +180,7 @@ int ds_cuda_splits(const struct ds_cuda *c, const struct ds_attn_shape *sh, int 
 static void attn(struct ds_backend *be, struct ds_buf *y, const struct ds_buf *qg, const struct ds_buf *kcache,
                  const struct ds_buf *vcache, const struct ds_attn_shape *sh, int n)
 {
-    struct ds_cuda *c = ds_cuda_of(be);
+    struct ds_cuda *c = ds_cuda_ready(be);
     ds_cuda_stamp_settle(c);
     struct ds_cu_attn a = {
         .y = y->own,
@@ -204,17 +214,19 @@ static bool aligned(const uint16_t *p, int64_t ld) { return (uintptr_t)p % 16 ==
 static void swiglu(struct ds_backend *be, struct ds_buf *act, const struct ds_buf *gate, const struct ds_buf *up, int rows,
                    int dim)
 {
-    struct ds_cuda *c = ds_cuda_of(be);
+    struct ds_cuda *c = ds_cuda_ready(be);
     const uint16_t *g = ds_cuda_proj(gate), *u = ds_cuda_proj(up);
     const int64_t ldg = ds_cuda_ld(gate, (size_t)dim), ldu = ds_cuda_ld(up, (size_t)dim);
     act->f8 = c->f8_down && rows > 1 && act->scale && ds_cu_swiglu_f8_fits(dim) && aligned(g, ldg) && aligned(u, ldu);
+    const struct ds_cu_gemv_input in = { .kind = DS_CU_IN_SWIGLU, .x = g, .gate = u, .made = act->own };
+    if (rows == 1 && ds_cuda_later(c, act, &in, dim, dim)) return;
     if (act->f8) ds_cuda_ok(c, ds_cu_swiglu_f8(act->own, act->scale, g, ldg, u, ldu, rows, dim, ds_cuda_stamp_next(c), c->stream), "activating");
     else ds_cuda_ok(c, ds_cu_swiglu(act->own, g, ldg, u, ldu, rows, dim, ds_cuda_stamp_next(c), c->stream), "activating");
 }
 
 static void moe_route(struct ds_backend *be, struct ds_buf *route, const struct ds_buf *logits, int n, int n_expert, int k)
 {
-    struct ds_cuda *c = ds_cuda_of(be);
+    struct ds_cuda *c = ds_cuda_ready(be);
     ds_cuda_stamp_settle(c);
     ds_cuda_ok(c,
                ds_cu_moe_route(route->own, ds_cuda_proj(logits), ds_cuda_ld(logits, (size_t)n_expert), n, n_expert, k, c->stream),
@@ -224,7 +236,7 @@ static void moe_route(struct ds_backend *be, struct ds_buf *route, const struct 
 static void moe_combine(struct ds_backend *be, struct ds_buf *x, const struct ds_buf *y, const struct ds_buf *route,
                         const struct ds_buf *shared, const struct ds_buf *sg, int n, int k, int dim)
 {
-    struct ds_cuda *c = ds_cuda_of(be);
+    struct ds_cuda *c = ds_cuda_ready(be);
     ds_cuda_stamp_settle(c);
     ds_cuda_ok(c,
                ds_cu_moe_combine(x->own, ds_cuda_proj(y), route->own, shared ? ds_cuda_proj(shared) : NULL,
@@ -235,7 +247,7 @@ static void moe_combine(struct ds_backend *be, struct ds_buf *x, const struct ds
 
 static void copy_cols(struct ds_backend *be, struct ds_buf *act, const struct ds_buf *src, int n, int src_dim, int dim)
 {
-    struct ds_cuda *c = ds_cuda_of(be);
+    struct ds_cuda *c = ds_cuda_ready(be);
     ds_cuda_stamp_settle(c);
     const bool wide = ds_cuda_elem_bytes(be, src->kind) == 4;
     const struct ds_cu_mat m = { .p = wide ? src->own : ds_cuda_proj(src),

@@ -12,6 +12,13 @@ static __device__ __forceinline__ uint32_t swizzled(int row, int unit)
     return (uint32_t)(row * 128 + ((unit ^ (row & 7)) << 4));
 }
 static __device__ __forceinline__ uint32_t shared_addr(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
+/* Between ordinary stores to device memory and bulk copies that read it, on both sides. */
+static __device__ __forceinline__ void copies_see_stores()
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    asm volatile("fence.proxy.async;" ::: "memory");
+#endif
+}
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 

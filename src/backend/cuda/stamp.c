@@ -37,7 +37,7 @@ static void start_step(struct ds_cuda *c)
 
 void ds_cuda_stamp(struct ds_backend *be, int i)
 {
-    struct ds_cuda *c = ds_cuda_of(be);
+    struct ds_cuda *c = ds_cuda_ready(be);
     if (i == 0) start_step(c);
     if (!c->stamping || !room_for(c, i)) return;
     if (c->slot_ended < 0 && c->slot_waits < 0) c->slot_waits = new_slot(c);
