@@ -8,7 +8,9 @@
 #include "base/cpu.h"
 #include "base/json.h"
 #include "base/rng.h"
+#include "common/member.h"
 #include "common/options.h"
+#include "common/record.h"
 #include "common/stats.h"
 #include "quant/act.h"
 
@@ -220,6 +222,45 @@ static int run(const struct options *o, struct ds_json_out *j)
     return bad ? DS_EXIT_FAIL : DS_EXIT_OK;
 }
 
+/* The highest level's peaks, which all shares are of. */
+static bool peaks_of(struct ds_peaks *p, int threads)
+{
+    struct ds_err e;
+    unsigned mask;
+    if (ds_cpu_mask("auto", &mask, &e)) return false;
+    struct ds_backend_options bo = { .threads = threads, .isa = mask, .kv = "f16", .gdn = "auto" };
+    struct ds_backend *be = ds_backend_open("cpu", "full", &bo, &e);
+    if (!be) return false;
+    be->ops->peaks(be, p);
+    be->ops->free(be);
+    return true;
+}
+
+static int record(const struct options *o, int argc, char **argv)
+{
+    const char *levels[16];
+    char command[512];
+    struct ds_provenance p;
+    struct ds_bytes b;
+    struct ds_json_out j;
+    ds_command_line(command, sizeof command, "kernels", argc, argv);
+    ds_provenance_bare(&p, o->threads, levels[ds_cpu_levels(levels, 16) - 1], command);
+    if (!peaks_of(&p.peaks, o->threads)) return DS_EXIT_FAIL;
+    ds_bytes_init(&b, 1u << 24);
+    ds_jo_init(&j, &b, true);
+    ds_jo_obj(&j);
+    ds_jm_text(&j, "kind", "kernels");
+    ds_jm_arr(&j, "cells");
+    int rc = run(o, &j);
+    ds_jo_arr_end(&j);
+    ds_provenance_end(&p);
+    ds_provenance_json(&j, &p);
+    ds_jo_obj_end(&j);
+    puts(b.p);
+    ds_bytes_free(&b);
+    return rc;
+}
+
 int main(int argc, char **argv)
 {
     struct options o = { .types = "q8_0", .shapes = SHAPES, .isa = "best", .tokens = { { 512 }, 1 }, .threads = ds_cpu_count(), .reps = 5 };
@@ -241,14 +282,5 @@ int main(int argc, char **argv)
         printf("type    isa             K x rows   tokens  median ms       min       max   Gop/s    GB/s    error  kernel\n");
         return run(&o, NULL);
     }
-    struct ds_bytes b;
-    struct ds_json_out j;
-    ds_bytes_init(&b, 1u << 24);
-    ds_jo_init(&j, &b, true);
-    ds_jo_arr(&j);
-    rc = run(&o, &j);
-    ds_jo_arr_end(&j);
-    puts(b.p);
-    ds_bytes_free(&b);
-    return rc;
+    return record(&o, argc, argv);
 }

@@ -9,10 +9,13 @@
  *
  *     make bench-mix && build/release/bench/kernels_mix --like 27b --tokens 512 --depth 4096 */
 #include "backend/cpu/cpu.h"
+#include "base/buf.h"
 #include "base/cpu.h"
 #include "base/os.h"
 #include "base/rng.h"
+#include "common/member.h"
 #include "common/options.h"
+#include "common/record.h"
 #include "common/stats.h"
 #include "kernels/peaks.h"
 
@@ -25,6 +28,7 @@
 struct options {
     const char *like, *isa, *only;
     int threads, reps, tokens, depth;
+    bool json;
 };
 
 struct shape { const char *name; struct ds_gdn_shape gdn; struct ds_attn_shape attn; int hidden, ffn; };
@@ -287,7 +291,7 @@ static double peak_now(struct ds_cpu *c, struct probe *p)
     return total / ns;
 }
 
-static void measure(struct rig *r, const struct op *op, struct probe *p, int reps, double error)
+static void measure(struct rig *r, const struct op *op, struct probe *p, int reps, double error, struct ds_json_out *j)
 {
     double ms[64], share[64];
     struct ds_cpu *c = ds_cpu_of(r->be);
@@ -303,13 +307,62 @@ static void measure(struct rig *r, const struct op *op, struct probe *p, int rep
         share[i] = op->flop ? op->flop(r) / ms[i] * 1e-6 / (0.5 * (before + after)) : 0;
     }
     double mid = ms[ds_median_index(ms, reps)];
+    const double gflops = op->flop ? op->flop(r) / mid * 1e-6 : 0, gbs = op->bytes ? op->bytes(r) / mid * 1e-6 : 0;
+    if (j) {
+        ds_jo_obj(j);
+        ds_jm_text(j, "op", op->name);
+        ds_jm_nums(j, "ms", ms, reps);
+        ds_jm_num(j, "median_ms", mid);
+        ds_jm_positive(j, "gflops", gflops);
+        ds_jm_positive(j, "share_of_peak", share[ds_median_index(share, reps)]);
+        ds_jm_positive(j, "gbs", gbs);
+        ds_jm_num(j, "error", error);
+        ds_jo_obj_end(j);
+        return;
+    }
     printf("%-12s %10.3f %10.3f %10.3f ", op->name, mid, ds_min(ms, reps), ds_max(ms, reps));
-    if (op->flop) printf("%9.1f %6.1f%% ", op->flop(r) / mid * 1e-6, 100 * share[ds_median_index(share, reps)]);
+    if (op->flop) printf("%9.1f %6.1f%% ", gflops, 100 * share[ds_median_index(share, reps)]);
     else printf("%9s %7s ", "", "");
-    if (op->bytes) printf("%8.1f ", op->bytes(r) / mid * 1e-6);
+    if (op->bytes) printf("%8.1f ", gbs);
     else printf("%8s ", "");
     printf(" %.1e\n", error);
     fflush(stdout);
+}
+
+/* 1 when an op's error is above its limit. */
+static int measure_all(const struct options *o, struct rig *r, struct probe *p, const double *error, struct ds_json_out *j)
+{
+    int bad = 0;
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
+        bad |= !(error[i] <= 1e-5);
+        if (!o->only || strstr(ops[i].name, o->only)) measure(r, &ops[i], p, o->reps, error[i], j);
+    }
+    return bad;
+}
+
+static int record(const struct options *o, struct rig *r, struct probe *p, const double *error, const char *isa, const char *command)
+{
+    struct ds_provenance from;
+    struct ds_bytes b;
+    struct ds_json_out j;
+    ds_provenance_bare(&from, o->threads, isa, command);
+    r->be->ops->peaks(r->be, &from.peaks);
+    ds_bytes_init(&b, 1u << 24);
+    ds_jo_init(&j, &b, true);
+    ds_jo_obj(&j);
+    ds_jm_text(&j, "kind", "kernels_mix");
+    ds_jm_text(&j, "shape", o->like);
+    ds_jm_int(&j, "tokens", o->tokens);
+    ds_jm_int(&j, "depth", o->depth);
+    ds_jm_arr(&j, "ops");
+    const int bad = measure_all(o, r, p, error, &j);
+    ds_jo_arr_end(&j);
+    ds_provenance_end(&from);
+    ds_provenance_json(&j, &from);
+    ds_jo_obj_end(&j);
+    puts(b.p);
+    ds_bytes_free(&b);
+    return bad;
 }
 
 int main(int argc, char **argv)
@@ -324,6 +377,7 @@ int main(int argc, char **argv)
         { "--isa", NULL, DS_OPT_TEXT, &o.isa, "LEVEL", 0, 0, "instruction set" },
         { "--threads", NULL, DS_OPT_INT, &o.threads, "N", 1, 1024, "threads" },
         { "--reps", NULL, DS_OPT_INT, &o.reps, "R", 1, 64, "repetitions; medians count" },
+        { "--json", NULL, DS_OPT_FLAG, &o.json, NULL, 0, 0, "a record on stdout" },
     };
     struct ds_cli cli = { .prog = "kernels_mix",
                           .usage = "[options]",
@@ -348,14 +402,17 @@ int main(int argc, char **argv)
     struct probe p = { .fn = probe_of(isa), .rounds = 1000 };
     uint64_t t0 = ds_now_ns();
     while (p.fn(p.rounds), ds_now_ns() - t0 < 2000000) p.rounds *= 2, t0 = ds_now_ns();
-    printf("%s, %s, %d threads, %d tokens at %d; f32 peak %.1f GFLOP/s now\n", sh->name, ds_cpu_level_name(isa), o.threads,
-           o.tokens, o.depth, peak_now(ds_cpu_of(r.be), &p));
-    printf("op            median ms        min        max   GFLOP/s   share     GB/s   error\n");
-    bool bad = false;
+    int bad;
     prep(&r);
-    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
-        bad |= !(error[i] <= 1e-5);
-        if (!o.only || strstr(ops[i].name, o.only)) measure(&r, &ops[i], &p, o.reps, error[i]);
+    if (o.json) {
+        char command[512];
+        ds_command_line(command, sizeof command, "kernels_mix", argc, argv);
+        bad = record(&o, &r, &p, error, ds_cpu_level_name(isa), command);
+    } else {
+        printf("%s, %s, %d threads, %d tokens at %d; f32 peak %.1f GFLOP/s now\n", sh->name, ds_cpu_level_name(isa), o.threads, o.tokens, o.depth,
+               peak_now(ds_cpu_of(r.be), &p));
+        printf("op            median ms        min        max   GFLOP/s   share     GB/s   error\n");
+        bad = measure_all(&o, &r, &p, error, NULL);
     }
     rig_free(&r);
     if (bad) fprintf(stderr, "kernels_mix: an error above 1e-5: these times are no result\n");

@@ -42,28 +42,33 @@ static const char *file_name(const char *path)
     return slash ? slash + 1 : path;
 }
 
-void ds_provenance_begin(struct ds_provenance *p, const ds_engine *g, const char *command)
+void ds_provenance_bare(struct ds_provenance *p, int threads, const char *isa, const char *command)
 {
-    const struct ds_model_info *m = ds_engine_info(g);
     memset(p, 0, sizeof *p);
     ds_cpu_model(p->cpu, sizeof p->cpu);
     p->cores = ds_cpu_count();
-    p->threads = ds_engine_threads(g);
-    copy(p->gpu, sizeof p->gpu, ds_engine_device(g));
-    copy(p->isa, sizeof p->isa, ds_engine_isa(g));
-    copy(p->backend, sizeof p->backend, ds_engine_backend(g));
-    copy(p->placement, sizeof p->placement, ds_engine_placement(g));
-    copy(p->kv, sizeof p->kv, ds_engine_kv_type(g));
-    copy(p->gdn, sizeof p->gdn, ds_engine_gdn_form(g));
+    p->threads = threads;
+    copy(p->isa, sizeof p->isa, isa);
     copy(p->commit, sizeof p->commit, ds_commit());
-    copy(p->model, sizeof p->model, file_name(m->path));
-    copy(p->arch, sizeof p->arch, m->arch);
-    copy(p->type, sizeof p->type, m->type);
-    snprintf(p->hash, sizeof p->hash, "%016" PRIx64, m->hash);
     copy(p->command, sizeof p->command, command);
     ds_utc_string(p->date);
     ds_cpu_clock_state(p->clock_before, sizeof p->clock_before);
     see_load(p);
+}
+
+void ds_provenance_begin(struct ds_provenance *p, const ds_engine *g, const char *command)
+{
+    const struct ds_model_info *m = ds_engine_info(g);
+    ds_provenance_bare(p, ds_engine_threads(g), ds_engine_isa(g), command);
+    copy(p->gpu, sizeof p->gpu, ds_engine_device(g));
+    copy(p->backend, sizeof p->backend, ds_engine_backend(g));
+    copy(p->placement, sizeof p->placement, ds_engine_placement(g));
+    copy(p->kv, sizeof p->kv, ds_engine_kv_type(g));
+    copy(p->gdn, sizeof p->gdn, ds_engine_gdn_form(g));
+    copy(p->model, sizeof p->model, file_name(m->path));
+    copy(p->arch, sizeof p->arch, m->arch);
+    copy(p->type, sizeof p->type, m->type);
+    snprintf(p->hash, sizeof p->hash, "%016" PRIx64, m->hash);
 }
 
 void ds_provenance_end(struct ds_provenance *p)

@@ -27,6 +27,8 @@ const char *ds_commit(void);            /* commit of the build */
 void ds_command_line(char *dst, size_t n, const char *prog, int argc, char **argv);
 /* Fills everything that is known before measuring. */
 void ds_provenance_begin(struct ds_provenance *p, const ds_engine *g, const char *command);
+/* The same for a measurement without an engine or a model: their fields stay empty. */
+void ds_provenance_bare(struct ds_provenance *p, int threads, const char *isa, const char *command);
 /* Clock state and other load once more. */
 void ds_provenance_end(struct ds_provenance *p);
 
