@@ -5,8 +5,7 @@
 
 Needs the Python package llama-cpp-python, built for this machine (pip install llama-cpp-python). llama.cpp stays loaded in
 a process of its own that sleeps while deltascope runs; `deltascope bench` is started for each turn and gives the token ids.
-In a turn either side warms up and then does one timed pass (llama.cpp: the whole pass, untimed; deltascope: what its bench does, a short
-one when the whole would take more than a second). The order within a pair alternates (AB BA AB ...). Ratios are of speed,
+In a turn either side does the whole pass once, untimed, and then once timed. The order within a pair alternates (AB BA AB ...). Ratios are of speed,
 deltascope / llama.cpp, above 1 means that deltascope is faster; their spread is that of the pairs. Processor time that other
 work took meanwhile is measured: a run with more than a few percent says that it is not to be quoted. The record goes to
 bench/results/NAME.json with everything that produced it. With --add its pairs join those that the record already has, so that a
@@ -19,6 +18,7 @@ import json
 import os
 import pathlib
 import resource
+import shlex
 import statistics
 import subprocess
 import sys
@@ -139,7 +139,7 @@ class Deltascope:
         return record
 
     def prefill(self, ids):
-        return self.bench("--prefill", str(len(ids)))["prefill"][0]["ms"][0]
+        return self.bench("--prefill", str(len(ids)), "--reps", "2")["prefill"][0]["ms"][1]
 
     def decode(self, ids, depth, n):
         return self.bench("--prefill", "1", "--depth", str(depth), "--decode", str(n))["decode"]["ms_per_token"]
@@ -284,7 +284,7 @@ def main():
     share = others.share()
     record["windows"].append({
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "command": " ".join(["bench/peers.py"] + [pathlib.Path(a).name if os.path.exists(a) else a for a in sys.argv[1:]]),
+        "command": shlex.join(["bench/peers.py"] + [pathlib.Path(a).name if os.path.exists(a) else a for a in sys.argv[1:]]),
         "pairs": o.reps, "other_work_share": None if share is None else round(share, 3),
     })
     record["deltascope"] = ours.about

@@ -59,6 +59,18 @@ kernels_do_not_allocate_or_lock() {
     then fail "kernels and storage types are pure functions"; fi
 }
 
+# gcc 12 takes a function that does nothing but prefetch for one without effects, and drops its calls unless it is always inlined.
+prefetches_survive() {
+    command -v objdump >/dev/null || return 0
+    for o in "$DS_BUILD"/src/kernels/x86/gemm_*.o; do
+        [ -f "$o" ] || continue
+        objdump -d "$o" 2>/dev/null >"$TMP/code"
+        grep -q '<gemm>:' "$TMP/code" || continue
+        grep -q 'prefetcht0' "$TMP/code" || fail "$o: no prefetch is left of those around a tile"
+    done
+    if grep -nE '^static (inline )?[a-z].*(prefetch|fetch)[a-z_]*\(' -r src/kernels; then fail "a function that prefetches must be INLINE"; fi
+}
+
 no_march_native() {
     if grep -rnE -e '-(march|mcpu|mtune)=native' Makefile tools src include bench .ci; then fail "a binary must run on any machine of its kind"; fi
 }
@@ -120,4 +132,4 @@ END
 }
 
 run_cases "layering layering_catches_violations symbols_start_with_ds library_never_prints_or_exits
-    kernels_do_not_allocate_or_lock no_march_native only_fixtures_are_binary source_style documents_name_real_files runner_counts_failures" "$@"
+    kernels_do_not_allocate_or_lock prefetches_survive no_march_native only_fixtures_are_binary source_style documents_name_real_files runner_counts_failures" "$@"
