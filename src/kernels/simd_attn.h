@@ -203,14 +203,14 @@ INLINE void decode_values(float *acc, const float *keep, int heads, float p[][DS
 
 /* Asks for the rows of K and V of n positions from p on, as far as they exist. A row is a few lines in a stride of
  * kilobytes, too short for the hardware to foresee the next. */
-INLINE void decode_prefetch(const struct ds_attn_args *a, int64_t p, int n)
+static void decode_prefetch(const struct ds_attn_args *a, int64_t p, int n)
 {
     size_t es = a->kv_f16 ? 2 : 4;
     for (int64_t r = p; r < p + n && r <= a->pos; r++) {
         const char *k = (const char *)a->K + (size_t)r * a->ldkv * es, *v = (const char *)a->V + (size_t)r * a->ldkv * es;
         for (size_t i = 0; i < (size_t)a->hd * es; i += 64) {
-            __builtin_prefetch(k + i, 0, 3);
-            __builtin_prefetch(v + i, 0, 3);
+            __builtin_prefetch(k + i, 0, 2);
+            __builtin_prefetch(v + i, 0, 2);
         }
     }
 }
