@@ -1,12 +1,23 @@
 #!/bin/sh
 # The shaders as one C file: each with the headers that it includes by "name" spliced in, because what is compiled at run time
 # has no folders to look in.
-#   metal-sources.sh SHADER... >metal_sources.c
+#   metal-sources.sh SHADER... >metal_sources.c       in the repository's root
 
 # Text of file $1, each header once.
 splice() {
     awk '
+        # Beside the file that names it, or below src/.
+        function found(dir, name,    line, path) {
+            path = dir name
+            if ((getline line < path) < 0) path = "src/" name
+            close(path)
+            if ((getline line < path) < 0) { print "no such file: " name > "/dev/stderr"; bad = 1; exit 1 }
+            close(path)
+            return path
+        }
         function text(path,    line, name, dir) {
+            if (path in done) return
+            done[path] = 1
             dir = path
             sub(/[^\/]*$/, "", dir)
             while ((getline line < path) > 0) {
@@ -14,11 +25,7 @@ splice() {
                     name = line
                     sub(/^[^"]*"/, "", name)
                     sub(/".*$/, "", name)
-                    if ((dir name) in done) continue
-                    done[dir name] = 1
-                    if ((getline line < (dir name)) <= 0) { print "no such file: " dir name > "/dev/stderr"; bad = 1; exit 1 }
-                    close(dir name)
-                    text(dir name)
+                    text(found(dir, name))
                 } else print line
             }
             close(path)

@@ -22,4 +22,25 @@ mistakes_are_refused() {
     planted 'no visible\|not found\|unused\|incompatible' 's/\[c->enc endEncoding\]/[c->b endEncoding]/'
 }
 
-run_cases "it_compiles mistakes_are_refused" "$@"
+# What is compiled on a Mac: every shader whole, its headers spliced in once, and the same kernels.
+shaders_are_embedded_whole() {
+    sh tools/metal-sources.sh src/backend/metal/shaders/*.metal >"$TMP/sources.c"
+    cat >"$TMP/print.c" <<'END'
+#include "backend/metal/sources.h"
+#include <stdio.h>
+int main(void)
+{
+    for (const struct ds_metal_source *s = ds_metal_sources; s->name; s++) printf("//// %s\n%s", s->name, s->text);
+    return 0;
+}
+END
+    ${CC:-cc} -std=c11 -Isrc -o "$TMP/print" "$TMP/print.c" "$TMP/sources.c"
+    "$TMP/print" >"$TMP/text"
+    if grep -n '#[ ]*include[ ]*"' "$TMP/text"; then fail "a header is left out"; fi
+    kernels='^kernel void\|^template.*host_name'
+    [ "$(grep -c "$kernels" "$TMP/text")" = "$(cat src/backend/metal/shaders/*.metal | grep -c "$kernels")" ] || fail "a kernel is missing"
+    set -- src/backend/metal/shaders/*.metal
+    [ "$(grep -c 'struct ds_metal_gemm {' "$TMP/text")" = $# ] || fail "args.h is not in each of them once"
+}
+
+run_cases "it_compiles mistakes_are_refused shaders_are_embedded_whole" "$@"
