@@ -41,7 +41,7 @@ i=0
 for f in "$@"; do
     splice "$f" >"$tmp" || exit 1
     printf 'static const unsigned char text%d[] = {\n' $i
-    od -An -v -tu1 "$tmp" | sed 's/  */ /g; s/^ //; s/ /,/g; s/$/,/'
+    od -An -v -tu1 "$tmp" | sed 's/^ *//; s/ *$//; /^$/d; s/  */,/g; s/$/,/'
     echo '0 };'
     i=$((i + 1))
 done
