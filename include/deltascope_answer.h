@@ -34,7 +34,7 @@ void ds_answer_free(ds_answer *a);
 /* Tokens before the answer: the repetition penalty counts them, the others do not. */
 void ds_answer_prompt(ds_answer *a, const int32_t *ids, int64_t n);
 
-struct ds_step {
+struct ds_token_step {
     int32_t id;                     /* the token picked; -1: none, the answer was over before */
     const char *text; size_t n;     /* what may be shown now; whole characters, no part of a stop string; NUL-terminated */
     bool over;
@@ -45,8 +45,8 @@ struct ds_step {
 };
 /* Picks the next token from the session's logits, which stay as they are. When the step is not over
  * the caller decodes its id and comes again. Text stays valid until the next call. */
-ds_status ds_answer_step(ds_answer *a, const ds_session *s, struct ds_step *out, struct ds_err *e);
+ds_status ds_answer_step(ds_answer *a, const ds_session *s, struct ds_token_step *out, struct ds_err *e);
 /* Ends it from outside: the text that was held back. */
-void ds_answer_end(ds_answer *a, enum ds_finish why, struct ds_step *out);
+void ds_answer_end(ds_answer *a, enum ds_finish why, struct ds_token_step *out);
 
 #endif

@@ -3,10 +3,7 @@
 #ifndef DS_TESTS_CHAT_ENGINE_H
 #define DS_TESTS_CHAT_ENGINE_H
 
-/* The steps of a model and those of an answer share a name; nothing but this looks into an engine and uses answers. */
-#define ds_step ds_model_step
 #include "engine/engine.h"
-#undef ds_step
 #include "server/talk.h"
 
 #include "chat_cases.h"

@@ -101,7 +101,7 @@ static double log_sum(const float *l, int n)
 }
 
 /* The likeliest tokens, in order; equal ones by id. */
-static void likeliest(struct ds_step *out, const float *l, int n, int want, double norm)
+static void likeliest(struct ds_token_step *out, const float *l, int n, int want, double norm)
 {
     struct ds_logprob *t = out->top;
     for (int32_t i = 0; i < n && want; i++) {
@@ -113,7 +113,7 @@ static void likeliest(struct ds_step *out, const float *l, int n, int want, doub
     }
 }
 
-static void tell_probabilities(const ds_answer *a, const float *logits, struct ds_step *out)
+static void tell_probabilities(const ds_answer *a, const float *logits, struct ds_token_step *out)
 {
     if (a->logprobs < 0 || out->id < 0) return;
     double norm = log_sum(logits, a->n_vocab);
@@ -123,7 +123,7 @@ static void tell_probabilities(const ds_answer *a, const float *logits, struct d
 
 /* --- a step -------------------------------------------------------------------------------------------- */
 
-static ds_status take_text(ds_answer *a, struct ds_step *out, struct ds_err *e)
+static ds_status take_text(ds_answer *a, struct ds_token_step *out, struct ds_err *e)
 {
     const char *bytes;
     size_t cap = 3 * ds_token_bytes(a->g, out->id, &bytes) + 16;
@@ -145,14 +145,14 @@ static void hold_nothing(ds_answer *a)
     if (!ds_stops_put(&a->stops, rest, n, &a->text)) ds_stops_end(&a->stops, &a->text);
 }
 
-static void over(ds_answer *a, enum ds_finish why, struct ds_step *out)
+static void over(ds_answer *a, enum ds_finish why, struct ds_token_step *out)
 {
     out->over = true;
     out->finish = why;
     if (why != DS_FINISH_STOP) hold_nothing(a);
 }
 
-static ds_status hand_out(ds_answer *a, struct ds_step *out, struct ds_err *e)
+static ds_status hand_out(ds_answer *a, struct ds_token_step *out, struct ds_err *e)
 {
     if (a->text.failed || a->stops.held.failed) return ds_fail(e, DS_ENOMEM, "no memory for the answer");
     out->text = a->text.p ? a->text.p : "";
@@ -160,10 +160,10 @@ static ds_status hand_out(ds_answer *a, struct ds_step *out, struct ds_err *e)
     return DS_OK;
 }
 
-ds_status ds_answer_step(ds_answer *a, const ds_session *s, struct ds_step *out, struct ds_err *e)
+ds_status ds_answer_step(ds_answer *a, const ds_session *s, struct ds_token_step *out, struct ds_err *e)
 {
     const float *logits = ds_session_logits(s);
-    *out = (struct ds_step){ .id = -1 };
+    *out = (struct ds_token_step){ .id = -1 };
     a->text.n = 0;
     if (a->max_new >= 0 && a->made >= a->max_new) {
         over(a, DS_FINISH_LENGTH, out);
@@ -186,9 +186,9 @@ ds_status ds_answer_step(ds_answer *a, const ds_session *s, struct ds_step *out,
     return hand_out(a, out, e);
 }
 
-void ds_answer_end(ds_answer *a, enum ds_finish why, struct ds_step *out)
+void ds_answer_end(ds_answer *a, enum ds_finish why, struct ds_token_step *out)
 {
-    *out = (struct ds_step){ .id = -1 };
+    *out = (struct ds_token_step){ .id = -1 };
     a->text.n = 0;
     over(a, why, out);
     if (hand_out(a, out, NULL)) out->text = "";

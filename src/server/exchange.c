@@ -112,7 +112,7 @@ void ds_push_progress(struct ds_exchange *x, const struct ds_prompt_progress *p)
     push(x, ev);
 }
 
-void ds_push_step(struct ds_exchange *x, const struct ds_step *s, bool has_logprob)
+void ds_push_step(struct ds_exchange *x, const struct ds_token_step *s, bool has_logprob)
 {
     size_t top = (size_t)s->n_top * sizeof *s->top;
     struct ds_event *ev = event(PIECE, top + s->n);

@@ -57,7 +57,7 @@ void ds_exchange_drop(struct ds_exchange *x);
 /* --- the engine's side: any of these may come after the client left --- */
 void ds_push_started(struct ds_exchange *x, const struct ds_started *s);
 void ds_push_progress(struct ds_exchange *x, const struct ds_prompt_progress *p);
-void ds_push_step(struct ds_exchange *x, const struct ds_step *s, bool has_logprob);
+void ds_push_step(struct ds_exchange *x, const struct ds_token_step *s, bool has_logprob);
 void ds_push_finish(struct ds_exchange *x, const struct ds_ending *f);
 void ds_push_error(struct ds_exchange *x, int status, const char *sentence);
 

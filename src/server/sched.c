@@ -285,7 +285,7 @@ static void prefill_chunk(struct ds_sched *k, struct slot *t)
 static void decode_step(struct ds_sched *k, struct slot *t)
 {
     struct ds_exchange *x = t->x;
-    struct ds_step step;
+    struct ds_token_step step;
     struct ds_err e;
     if (x->enough) {
         finish_slot(k, t, DS_FINISH_ENOUGH, NULL);

@@ -76,7 +76,7 @@ static ds_status keep_id(struct ds_generation *r, int32_t id, struct ds_err *e)
     return owe(r, &id, 1, e);
 }
 
-static ds_status show(struct ds_generation *r, const struct ds_step *step, struct ds_err *e)
+static ds_status show(struct ds_generation *r, const struct ds_token_step *step, struct ds_err *e)
 {
     ds_bytes_add(&r->text, step->text, step->n);
     if (r->text.failed) return ds_fail(e, DS_ENOMEM, "the answer passes %zu bytes", r->text.max);
@@ -86,7 +86,7 @@ static ds_status show(struct ds_generation *r, const struct ds_step *step, struc
 static ds_status generate(struct ds_generation *r, ds_answer *a, struct ds_err *e)
 {
     for (;;) {
-        struct ds_step step;
+        struct ds_token_step step;
         ds_status st = DS_OK;
         if (ds_tool_interrupted) ds_answer_end(a, DS_FINISH_INTERRUPTED, &step);
         else st = ds_answer_step(a, r->s, &step, e);
