@@ -79,7 +79,7 @@ def first_bytes_beside_a_long_prefill():
     """A prefill that takes long on purpose: its client hears something every 6 s, and others get their headers within 50 ms."""
     slow = ("--isa", "scalar", "--threads", 1, "--ubatch", 64)      # some 200 tokens a second
     with Server(*slow, "--parallel", 2, ctx=8192, threads=1) as s:
-        long = s.stream(" ".join(words(k, 400) for k in range(15 if HEAVY else 2)), max_tokens=1, stream_options={"include_usage": True})
+        long = s.stream(" ".join(words(k, 400) for k in range(14 if HEAVY else 2)), max_tokens=1, stream_options={"include_usage": True})
         reader = threading.Thread(target=long.rest)
         reader.start()
         s.wait_for(lambda st: any(r["processed"] > 0 for r in st["requests"]))
