@@ -1,4 +1,5 @@
 """A server under test and a client for it, of the standard library alone."""
+import atexit
 import http.client
 import json
 import os
@@ -13,6 +14,9 @@ BIN = os.environ.get("DS_BIN", "bin")
 BUILD = os.environ.get("DS_BUILD", "build/release")
 SANITIZED = any(name in BUILD for name in ("asan", "tsan"))
 ALICE = "Alice was beginning to get very tired"
+
+
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))     # so that a test that is ended ends its servers
 
 
 class Failed(Exception):
@@ -33,6 +37,7 @@ class Server:
         if ctx:
             command += ["--ctx", str(ctx)]
         self.process = subprocess.Popen(command + [str(a) for a in args], stderr=self.err, stdin=subprocess.DEVNULL)
+        atexit.register(self.process.kill)      # after a check that failed; does nothing to one that ended
         self.port = self._port()
 
     def _port(self):
