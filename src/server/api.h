@@ -94,6 +94,17 @@ void ds_one_line(char *s);
 /* An SSE event around one JSON text: "event: NAME\n" (unless NULL) "data: ", then, by ds_sse_end, the blank line. */
 void ds_sse_begin(struct ds_bytes *out, const char *event);
 void ds_sse_end(struct ds_bytes *out);
+/* Members of an object. ms: three digits after the point. */
+struct ds_json_out;
+void ds_jo_member_str(struct ds_json_out *j, const char *key, const char *v);
+void ds_jo_member_int(struct ds_json_out *j, const char *key, int64_t v);
+void ds_jo_member_ms(struct ds_json_out *j, const char *key, double v);
+void ds_jo_member_text(struct ds_json_out *j, const char *key, const struct ds_bytes *b);
+void ds_jo_progress(struct ds_json_out *j, const struct ds_prompt_progress *p);     /* "prompt_progress": {...} */
+/* "usage" and "timings" as OpenAI's completions have them. */
+void ds_jo_usage(struct ds_json_out *j, const struct ds_ending *f);
+/* A failure while the answer is under way, in OpenAI's shape; stream: as an event. */
+void ds_failure_openai(bool stream, int status, const char *sentence, struct ds_bytes *out);
 /* "prefix" and 24 hexadecimal digits that differ from call to call. */
 void ds_make_id(char dst[48], const char *prefix);
 int64_t ds_unix_seconds(void);

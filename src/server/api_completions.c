@@ -23,46 +23,10 @@ struct completion {
 static void head(const struct completion *a, struct ds_json_out *j)
 {
     ds_jo_obj(j);
-    ds_jo_key(j, "id");
-    ds_jo_str(j, a->id);
-    ds_jo_key(j, "object");
-    ds_jo_str(j, "text_completion");
-    ds_jo_key(j, "created");
-    ds_jo_int(j, a->created);
-    ds_jo_key(j, "model");
-    ds_jo_str(j, a->model);
-}
-
-static void member_int(struct ds_json_out *j, const char *key, int64_t v)
-{
-    ds_jo_key(j, key);
-    ds_jo_int(j, v);
-}
-
-static void member_ms(struct ds_json_out *j, const char *key, double v)
-{
-    ds_jo_key(j, key);
-    ds_jo_num(j, (double)(int64_t)(v * 1000 + 0.5) / 1000);
-}
-
-static void usage(struct ds_json_out *j, const struct ds_ending *f)
-{
-    ds_jo_key(j, "usage");
-    ds_jo_obj(j);
-    member_int(j, "prompt_tokens", f->prompt);
-    member_int(j, "completion_tokens", f->completion);
-    member_int(j, "total_tokens", f->prompt + f->completion);
-    ds_jo_key(j, "prompt_tokens_details");
-    ds_jo_obj(j);
-    member_int(j, "cached_tokens", f->cached);
-    ds_jo_obj_end(j);
-    ds_jo_obj_end(j);
-    ds_jo_key(j, "timings");
-    ds_jo_obj(j);
-    member_ms(j, "queue_ms", f->queue_ms);
-    member_ms(j, "prefill_ms", f->prefill_ms);
-    member_ms(j, "decode_ms", f->decode_ms);
-    ds_jo_obj_end(j);
+    ds_jo_member_str(j, "id", a->id);
+    ds_jo_member_str(j, "object", "text_completion");
+    ds_jo_member_int(j, "created", a->created);
+    ds_jo_member_str(j, "model", a->model);
 }
 
 static const char *reason(enum ds_finish f)
@@ -177,13 +141,7 @@ static void on_progress(void *ctx, const struct ds_prompt_progress *p, struct ds
     ds_jo_key(&j, "choices");
     ds_jo_arr(&j);
     ds_jo_arr_end(&j);
-    ds_jo_key(&j, "prompt_progress");
-    ds_jo_obj(&j);
-    member_int(&j, "total", p->total);
-    member_int(&j, "cache", p->cache);
-    member_int(&j, "processed", p->processed);
-    member_ms(&j, "time_ms", p->time_ms);
-    ds_jo_obj_end(&j);
+    ds_jo_progress(&j, p);
     ds_jo_obj_end(&j);
     ds_sse_end(out);
 }
@@ -227,7 +185,7 @@ static void finish_stream(struct completion *a, const struct ds_ending *f, struc
         ds_jo_key(&j, "choices");
         ds_jo_arr(&j);
         ds_jo_arr_end(&j);
-        usage(&j, f);
+        ds_jo_usage(&j, f);
         ds_jo_obj_end(&j);
         ds_sse_end(out);
     }
@@ -268,7 +226,7 @@ static void finish_json(struct completion *a, const struct ds_ending *f, struct 
     ds_jo_str(&j, reason(f->reason));
     ds_jo_obj_end(&j);
     ds_jo_arr_end(&j);
-    usage(&j, f);
+    ds_jo_usage(&j, f);
     ds_jo_obj_end(&j);
     ds_bytes_puts(out, "\n");
 }
@@ -283,11 +241,7 @@ static void on_finish(void *ctx, const struct ds_ending *f, struct ds_bytes *out
 static void on_error(void *ctx, int status, const char *sentence, struct ds_bytes *out)
 {
     struct completion *a = ctx;
-    struct ds_refusal r;
-    ds_refuse(&r, status, NULL, "%s", sentence);
-    if (a->stream) ds_sse_begin(out, NULL);
-    ds_error_openai(&r, out);
-    if (a->stream) ds_sse_end(out);
+    ds_failure_openai(a->stream, status, sentence, out);
 }
 
 static void on_keepalive(void *ctx, struct ds_bytes *out)

@@ -24,32 +24,6 @@ static void head(const struct chat *a, const char *object, struct ds_json_out *j
     ds_jo_member_str(j, "model", a->t.model);
 }
 
-static void member_ms(struct ds_json_out *j, const char *key, double v)
-{
-    ds_jo_key(j, key);
-    ds_jo_num(j, (double)(int64_t)(v * 1000 + 0.5) / 1000);
-}
-
-static void usage(struct ds_json_out *j, const struct ds_ending *f)
-{
-    ds_jo_key(j, "usage");
-    ds_jo_obj(j);
-    ds_jo_member_int(j, "prompt_tokens", f->prompt);
-    ds_jo_member_int(j, "completion_tokens", f->completion);
-    ds_jo_member_int(j, "total_tokens", f->prompt + f->completion);
-    ds_jo_key(j, "prompt_tokens_details");
-    ds_jo_obj(j);
-    ds_jo_member_int(j, "cached_tokens", f->cached);
-    ds_jo_obj_end(j);
-    ds_jo_obj_end(j);
-    ds_jo_key(j, "timings");
-    ds_jo_obj(j);
-    member_ms(j, "queue_ms", f->queue_ms);
-    member_ms(j, "prefill_ms", f->prefill_ms);
-    member_ms(j, "decode_ms", f->decode_ms);
-    ds_jo_obj_end(j);
-}
-
 static const char *reason(const struct chat *a, const struct ds_ending *f)
 {
     if (ds_talk_is_cut(&a->t, f)) return "length";
@@ -292,7 +266,7 @@ static void finish_stream(struct chat *a, const struct ds_ending *f)
     if (a->include_usage) {
         begin_chunk(a, &j);
         ds_jo_arr_end(&j);
-        usage(&j, f);
+        ds_jo_usage(&j, f);
         end_chunk(a, &j);
     }
     ds_bytes_puts(a->out, "data: [DONE]\n\n");
@@ -325,7 +299,7 @@ static void finish_json(struct chat *a, const struct ds_ending *f)
     ds_jo_member_str(&j, "finish_reason", reason(a, f));
     ds_jo_obj_end(&j);
     ds_jo_arr_end(&j);
-    usage(&j, f);
+    ds_jo_usage(&j, f);
     ds_jo_obj_end(&j);
     ds_bytes_puts(a->out, "\n");
 }
@@ -342,11 +316,7 @@ static void on_finish(void *ctx, const struct ds_ending *f, struct ds_bytes *out
 static void on_error(void *ctx, int status, const char *sentence, struct ds_bytes *out)
 {
     struct chat *a = ctx;
-    struct ds_refusal r;
-    ds_refuse(&r, status, NULL, "%s", sentence);
-    if (a->t.stream) ds_sse_begin(out, NULL);
-    ds_error_openai(&r, out);
-    if (a->t.stream) ds_sse_end(out);
+    ds_failure_openai(a->t.stream, status, sentence, out);
 }
 
 static void on_keepalive(void *ctx, struct ds_bytes *out)

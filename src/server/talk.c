@@ -205,35 +205,3 @@ int ds_talk_n_calls(const struct ds_talk *t)
 {
     return ds_reader_n_calls(t->reader);
 }
-
-/* --- writing ------------------------------------------------------------------------------------------- */
-
-void ds_jo_member_str(struct ds_json_out *j, const char *key, const char *v)
-{
-    ds_jo_key(j, key);
-    ds_jo_str(j, v);
-}
-
-void ds_jo_member_int(struct ds_json_out *j, const char *key, int64_t v)
-{
-    ds_jo_key(j, key);
-    ds_jo_int(j, v);
-}
-
-void ds_jo_member_text(struct ds_json_out *j, const char *key, const struct ds_bytes *b)
-{
-    ds_jo_key(j, key);
-    ds_jo_strn(j, b->n ? b->p : "", b->n);
-}
-
-void ds_jo_progress(struct ds_json_out *j, const struct ds_prompt_progress *p)
-{
-    ds_jo_key(j, "prompt_progress");
-    ds_jo_obj(j);
-    ds_jo_member_int(j, "total", p->total);
-    ds_jo_member_int(j, "cache", p->cache);
-    ds_jo_member_int(j, "processed", p->processed);
-    ds_jo_key(j, "time_ms");
-    ds_jo_num(j, (double)(int64_t)(p->time_ms * 1000 + 0.5) / 1000);
-    ds_jo_obj_end(j);
-}

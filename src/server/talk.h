@@ -56,9 +56,5 @@ bool ds_talk_is_cut(const struct ds_talk *t, const struct ds_ending *f);      /*
 
 /* A member whose value must be an object, an array or a string, or absent or null (NULL then). False: refused. */
 bool ds_talk_member(const json_t *o, const char *name, json_type type, const json_t **v, struct ds_refusal *r);
-void ds_jo_member_str(struct ds_json_out *j, const char *key, const char *v);
-void ds_jo_member_int(struct ds_json_out *j, const char *key, int64_t v);
-void ds_jo_member_text(struct ds_json_out *j, const char *key, const struct ds_bytes *b);
-void ds_jo_progress(struct ds_json_out *j, const struct ds_prompt_progress *p);      /* "prompt_progress": {...} */
 
 #endif

@@ -46,16 +46,21 @@ void ds_error_openai(const struct ds_refusal *r, struct ds_bytes *out)
     ds_jo_obj(&j);
     ds_jo_key(&j, "error");
     ds_jo_obj(&j);
-    ds_jo_key(&j, "message");
-    ds_jo_str(&j, r->msg);
-    ds_jo_key(&j, "type");
-    ds_jo_str(&j, error_type(r->status));
-    ds_jo_key(&j, "param");
-    ds_jo_str(&j, r->param[0] ? r->param : NULL);
-    ds_jo_key(&j, "code");
-    ds_jo_int(&j, r->status);
+    ds_jo_member_str(&j, "message", r->msg);
+    ds_jo_member_str(&j, "type", error_type(r->status));
+    ds_jo_member_str(&j, "param", r->param[0] ? r->param : NULL);
+    ds_jo_member_int(&j, "code", r->status);
     ds_jo_obj_end(&j);
     ds_jo_obj_end(&j);
+}
+
+void ds_failure_openai(bool stream, int status, const char *sentence, struct ds_bytes *out)
+{
+    struct ds_refusal r;
+    ds_refuse(&r, status, NULL, "%s", sentence);
+    if (stream) ds_sse_begin(out, NULL);
+    ds_error_openai(&r, out);
+    if (stream) ds_sse_end(out);
 }
 
 void ds_sse_begin(struct ds_bytes *out, const char *event)
@@ -95,4 +100,61 @@ void ds_request_free(struct ds_request *q)
     for (int i = 0; i < q->n_stops; i++) free(q->stops[i]);
     free(q->stops);
     ds_request_init(q);
+}
+
+/* --- members ------------------------------------------------------------------------------------------- */
+
+void ds_jo_member_str(struct ds_json_out *j, const char *key, const char *v)
+{
+    ds_jo_key(j, key);
+    ds_jo_str(j, v);
+}
+
+void ds_jo_member_int(struct ds_json_out *j, const char *key, int64_t v)
+{
+    ds_jo_key(j, key);
+    ds_jo_int(j, v);
+}
+
+void ds_jo_member_ms(struct ds_json_out *j, const char *key, double v)
+{
+    ds_jo_key(j, key);
+    ds_jo_num(j, (double)(int64_t)(v * 1000 + 0.5) / 1000);
+}
+
+void ds_jo_member_text(struct ds_json_out *j, const char *key, const struct ds_bytes *b)
+{
+    ds_jo_key(j, key);
+    ds_jo_strn(j, b->p, b->n);
+}
+
+void ds_jo_progress(struct ds_json_out *j, const struct ds_prompt_progress *p)
+{
+    ds_jo_key(j, "prompt_progress");
+    ds_jo_obj(j);
+    ds_jo_member_int(j, "total", p->total);
+    ds_jo_member_int(j, "cache", p->cache);
+    ds_jo_member_int(j, "processed", p->processed);
+    ds_jo_member_ms(j, "time_ms", p->time_ms);
+    ds_jo_obj_end(j);
+}
+
+void ds_jo_usage(struct ds_json_out *j, const struct ds_ending *f)
+{
+    ds_jo_key(j, "usage");
+    ds_jo_obj(j);
+    ds_jo_member_int(j, "prompt_tokens", f->prompt);
+    ds_jo_member_int(j, "completion_tokens", f->completion);
+    ds_jo_member_int(j, "total_tokens", f->prompt + f->completion);
+    ds_jo_key(j, "prompt_tokens_details");
+    ds_jo_obj(j);
+    ds_jo_member_int(j, "cached_tokens", f->cached);
+    ds_jo_obj_end(j);
+    ds_jo_obj_end(j);
+    ds_jo_key(j, "timings");
+    ds_jo_obj(j);
+    ds_jo_member_ms(j, "queue_ms", f->queue_ms);
+    ds_jo_member_ms(j, "prefill_ms", f->prefill_ms);
+    ds_jo_member_ms(j, "decode_ms", f->decode_ms);
+    ds_jo_obj_end(j);
 }
