@@ -93,22 +93,33 @@ static void evict(ds_store *st, struct ds_node *n)
     st->count.evicted++;
 }
 
-static bool drop_doubled_rows(ds_store *st, uint64_t bytes)
+/* Spares give way to anything, except that a state may take one itself. */
+static bool fits(ds_store *st, uint64_t bytes, const struct ds_claim *c)
+{
+    const uint64_t cost = ds_tree_cost(st->t.sh.state);
+    for (;;) {
+        const bool own = c->state && st->t.n_spare;
+        if (ds_tree_used(&st->t) + bytes - (own ? cost : 0) <= st->mem) return true;
+        if (!ds_tree_drop_spare(&st->t, own)) return false;
+    }
+}
+
+static bool drop_doubled_rows(ds_store *st, uint64_t bytes, const struct ds_claim *c)
 {
     for (int i = 0; i < st->n_live; i++)
-        for (struct ds_node *n = st->live[i]->tip; n && ds_tree_used(&st->t) + bytes > st->mem; n = n->parent)
+        for (struct ds_node *n = st->live[i]->tip; n && !fits(st, bytes, c); n = n->parent)
             if (ds_store_cover(st, n)) ds_node_drop_kv(&st->t, n);
-    return ds_tree_used(&st->t) + bytes <= st->mem;
+    return fits(st, bytes, c);
 }
 
 bool ds_store_room(ds_store *st, uint64_t bytes, const struct ds_claim *c)
 {
     double worth = 0;
-    if (ds_tree_used(&st->t) + bytes <= st->mem) return true;
+    if (fits(st, bytes, c)) return true;
     if (bytes > st->mem || c->score < 0) return false;
     ds_store_mark(st, st->leaving);
-    if (drop_doubled_rows(st, bytes)) return true;
-    while (ds_tree_used(&st->t) + bytes > st->mem) {
+    if (drop_doubled_rows(st, bytes, c)) return true;
+    while (!fits(st, bytes, c)) {
         struct ds_node *n = least(st, c->size, &worth);
         if (!n || worth > c->score) return false;
         evict(st, n);

@@ -144,7 +144,7 @@ static bool fill_state(ds_store *st, struct ds_live *L, struct ds_node *n, int s
 static struct ds_node *node_at(ds_store *st, const struct ds_live *L, int64_t p, int64_t size)
 {
     const int32_t *ids = ds_session_tokens(L->s);
-    const struct ds_claim c = { size, INFINITY };
+    const struct ds_claim c = { .size = size, .score = INFINITY };
     return ds_store_room(st, ds_tree_grow_cost(&st->t, ids, p), &c) ? ds_tree_grow(&st->t, ids, p) : NULL;
 }
 
@@ -162,7 +162,7 @@ static void take(ds_store *st, struct ds_live *L, int64_t p, enum ds_snap_kind k
     const bool logits_new = logits && !n->logits;
     const uint64_t bytes = (n->state ? 0 : ds_tree_cost(st->t.sh.state)) + (logits_new ? ds_tree_cost(st->t.sh.logits) : 0);
     const bool better = !n->state || (exact >= n->exact && (logits_new || exact > n->exact));
-    const struct ds_claim c = { size, ds_store_worth(st, n, kind) };
+    const struct ds_claim c = { size, ds_store_worth(st, n, kind), !n->state };
     if (n->state && kind > n->kind) n->kind = (uint8_t)kind;
     n->hold = true;
     if (better && ds_store_room(st, bytes, &c) && fill_state(st, L, n, slot, logits, exact)) {
@@ -203,7 +203,7 @@ static void copy_rows(ds_store *st, const struct ds_live *L, struct ds_node *con
 {
     for (int i = 0; i < n; i++) {
         struct ds_node *p = path[i];
-        const struct ds_claim c = { size, p->seg ? -1 : INFINITY };
+        const struct ds_claim c = { .size = size, .score = p->seg ? -1 : INFINITY };
         if (!p->ram || p->kv) continue;
         if (!ds_store_room(st, ds_tree_cost((size_t)p->n * st->t.sh.kv), &c) || !ds_node_new_kv(&st->t, p)) {
             if (p->seg) continue;
@@ -659,11 +659,20 @@ void ds_store_detach(ds_store *st, ds_session *s)
 
 /* --- files and numbers --- */
 
+/* A quarter of the memory at most: they are for the next prompt, and the rest is for what was computed. */
+static bool make_spare(ds_store *st)
+{
+    const uint64_t cost = ds_tree_cost(st->t.sh.state);
+    const bool room = st->t.growing || ds_tree_used(&st->t) + cost <= st->mem;
+    return (uint64_t)(st->t.n_spare + 1) * cost <= st->mem / 4 && room && ds_tree_grow_spare(&st->t);
+}
+
 bool ds_store_tick(ds_store *st)
 {
-    if (!ds_disk_may_write(st) || ds_now_ns() - st->last_ns < st->idle_ns) return false;
     for (int i = 0; i < st->n_live; i++)
         if (st->live[i]->busy) return false;
+    if (make_spare(st)) return true;
+    if (!ds_disk_may_write(st) || ds_now_ns() - st->last_ns < st->idle_ns) return false;
     struct ds_node *n = ds_disk_unsaved(st);
     if (!n) return false;
     ds_disk_write(st, n);

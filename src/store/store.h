@@ -81,7 +81,7 @@ void ds_store_sweep(ds_store *st, const struct ds_live *except);
 /* Room is asked for in the name of a prefix of `size` tokens. What is worth more than `score` stays, and so does all that
  * belongs to a longer prefix in use or used lately. INFINITY: for rows without which a whole prefix is lost; negative: only
  * room that is free. */
-struct ds_claim { int64_t size; double score; };
+struct ds_claim { int64_t size; double score; bool state; };      /* state: a state is among the bytes, so that a spare one counts */
 bool ds_store_room(ds_store *st, uint64_t bytes, const struct ds_claim *c);
 /* What a snapshot at `end` is worth, by byte: tokens that it saves, weighed by the chance that they are asked for. */
 double ds_store_worth(const struct ds_store *st, const struct ds_node *n, enum ds_snap_kind kind);

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#define SPARE_STEP ((size_t)2 << 20)
+
 /* --- counted memory --- */
 
 uint64_t ds_tree_cost(size_t bytes)
@@ -108,6 +110,7 @@ bool ds_tree_init(struct ds_tree *t, const struct ds_shape *sh)
 
 void ds_tree_free(struct ds_tree *t)
 {
+    while (ds_tree_drop_spare(t, 0)) continue;
     for (struct ds_node *n = t->root; n;) {      /* leaves first, without recursion */
         if (n->n_child) {
             n = n->child[--n->n_child];
@@ -236,9 +239,34 @@ bool ds_node_new_kv(struct ds_tree *t, struct ds_node *n)
     return (n->kv = take(&t->kv, (size_t)n->n * t->sh.kv)) != NULL;
 }
 
+bool ds_tree_grow_spare(struct ds_tree *t)
+{
+    if (!t->growing) {
+        t->growing = t->n_spare < DS_SPARE_STATES ? take(&t->states, t->sh.state) : NULL;
+        t->grown = 0;
+        return t->growing != NULL;
+    }
+    const size_t left = t->sh.state - t->grown, step = left < SPARE_STEP ? left : SPARE_STEP;
+    memset((char *)t->growing + t->grown, 0, step);
+    if ((t->grown += step) < t->sh.state) return true;
+    if (t->n_spare == DS_SPARE_STATES) give(&t->states, t->growing, t->sh.state);
+    else t->spare[t->n_spare++] = t->growing;
+    t->growing = NULL;
+    return true;
+}
+
+bool ds_tree_drop_spare(struct ds_tree *t, int keep)
+{
+    if (!t->growing && t->n_spare <= keep) return false;
+    give(&t->states, t->growing ? t->growing : t->spare[--t->n_spare], t->sh.state);
+    t->growing = NULL;
+    return true;
+}
+
 bool ds_node_new_state(struct ds_tree *t, struct ds_node *n)
 {
-    if (!(n->state = take(&t->states, t->sh.state))) return false;
+    n->state = t->n_spare ? t->spare[--t->n_spare] : take(&t->states, t->sh.state);
+    if (!n->state) return false;
     t->snapshots++;
     for (struct ds_node *p = n; p; p = p->parent) p->ram++;
     return true;
@@ -258,7 +286,8 @@ void ds_node_drop_kv(struct ds_tree *t, struct ds_node *n)
 void ds_node_drop_state(struct ds_tree *t, struct ds_node *n)
 {
     if (!n->state) return;
-    give(&t->states, n->state, t->sh.state);
+    if (t->n_spare) give(&t->states, n->state, t->sh.state);
+    else t->spare[t->n_spare++] = n->state;
     give(&t->logits, n->logits, t->sh.logits);
     n->state = NULL;
     n->logits = NULL;

@@ -49,11 +49,18 @@ struct ds_node {
 };
 enum ds_on_disk { DS_ON_DISK = 1, DS_ON_DISK_LOGITS = 2, DS_ON_DISK_EXACT = 4 };
 
+enum { DS_SPARE_STATES = 4 };
+
 struct ds_tree {
     struct ds_shape sh;
     struct ds_node *root;
     _Atomic uint64_t kv, states, logits, tree;       /* bytes */
     _Atomic uint64_t nodes, snapshots;
+    /* Memory for states to come, counted in `states`: a fresh page costs the system more than the copy into it, so pages are made
+     * when there is time, and those of a state that goes are kept for the next. */
+    void *spare[DS_SPARE_STATES];
+    int n_spare;
+    void *growing; size_t grown;                     /* the next spare, and how much of it has pages */
 };
 
 static inline int64_t ds_node_end(const struct ds_node *n) { return n->from + n->n; }
@@ -72,10 +79,13 @@ uint64_t ds_tree_grow_cost(const struct ds_tree *t, const int32_t *ids, int64_t 
 struct ds_node *ds_tree_grow(struct ds_tree *t, const int32_t *ids, int64_t n);
 
 bool ds_node_new_kv(struct ds_tree *t, struct ds_node *n);       /* room for rows, not filled */
+bool ds_tree_grow_spare(struct ds_tree *t);          /* a few milliseconds' worth; false: enough of them, or the system refused memory */
+bool ds_tree_drop_spare(struct ds_tree *t, int keep);    /* one more than `keep`; false: there is none */
 bool ds_node_new_state(struct ds_tree *t, struct ds_node *n);
 bool ds_node_new_logits(struct ds_tree *t, struct ds_node *n);
 void ds_node_drop_kv(struct ds_tree *t, struct ds_node *n);
-void ds_node_drop_state(struct ds_tree *t, struct ds_node *n);   /* and logits */
+/* And logits. The memory becomes a spare when there is none. */
+void ds_node_drop_state(struct ds_tree *t, struct ds_node *n);
 /* Frees, from n upwards, rows that no snapshot in RAM needs, and nodes that stand for nothing. Returns the first that stays. */
 struct ds_node *ds_tree_trim(struct ds_tree *t, struct ds_node *n);
 

@@ -525,7 +525,7 @@ static void store_idle_writes_and_restart_reads(void)
     seed = 10;
     random_ids(&s, 0, 300);
     ask(&s, s.warm.s, 5);
-    CHECK(!ds_store_tick(s.st));                               /* not idle yet */
+    while (ds_store_tick(s.st)) {}                             /* not idle yet: memory at most */
     ds_store_get_stats(s.st, &t);
     CHECK(t.written == 0 && t.unsaved > 0);
     const uint64_t start = ds_now_ns();
@@ -541,6 +541,34 @@ static void store_idle_writes_and_restart_reads(void)
     ds_store_close(s.st);
     remove_folder();
     close_script(&s);
+}
+
+/* Memory that is made ready beforehand is within the limit, and what was computed has it when it needs it. */
+static void store_spare_memory_gives_way(void)
+{
+    static struct script s;
+    struct ds_store_stats t;
+    uint64_t snapshots[2];
+    for (int ready = 0; ready < 2; ready++) {
+        if (!open_script(&s, &mini)) return;
+        s.o.mem = 9 * (ds_engine_state_bytes(s.warm.g) + 4096) + 600 * ds_engine_kv_bytes(s.warm.g);
+        open_store(&s);
+        while (ready && ds_store_tick(s.st)) {}
+        ds_store_get_stats(s.st, &t);
+        CHECK(ready == (t.mem_states > 0) && t.mem_states <= s.o.mem / 4 && t.snapshots == 0);
+        for (int i = 0; i < 6; i++) {
+            seed = 70 + i;
+            random_ids(&s, 0, 250);
+            ask(&s, s.warm.s, 3);
+            ds_store_get_stats(s.st, &t);
+            CHECK_MSG(t.mem_used <= t.mem_limit, "%llu of %llu bytes", (unsigned long long)t.mem_used, (unsigned long long)t.mem_limit);
+            while (ready && ds_store_tick(s.st)) {}
+        }
+        snapshots[ready] = t.snapshots;
+        ds_store_close(s.st);
+        close_script(&s);
+    }
+    CHECK_MSG(snapshots[0] > 2 && snapshots[1] >= snapshots[0] - 1, "%d and %d", (int)snapshots[0], (int)snapshots[1]);
 }
 
 static void store_two_processes_on_one_folder(void)
@@ -843,6 +871,7 @@ static const struct ds_test tests[] = {
     { "store_eviction_keeps_the_spread", store_eviction_keeps_the_spread },
     { "store_memory_is_a_promise", store_memory_is_a_promise },
     { "store_idle_writes_and_restart_reads", store_idle_writes_and_restart_reads },
+    { "store_spare_memory_gives_way", store_spare_memory_gives_way },
     { "store_two_processes_on_one_folder", store_two_processes_on_one_folder },
     { "store_disk_limit_and_failing_writes", store_disk_limit_and_failing_writes },
     { "session_file_damage_is_refused", session_file_damage_is_refused },
