@@ -108,9 +108,9 @@ void ds_store_detach(ds_store *st, ds_session *s);
  * a range of a prefix with the tokens before it, its KV rows and snapshots, the engine's layout id, and checksums (XXH64)
  * over every byte. It is validated whole before anything in it is used. */
 
-/* To be called now and then, from at least once a second when idle. Makes memory ready for the next snapshots and writes prefixes that are not in files yet once the
- * store was idle for idle_s: a piece of either a call, so that a new request waits for no more. Returns true while there is more
- * to do. */
+/* To be called now and then, from at least once a second when idle. Makes memory ready for the next snapshots, and writes prefixes
+ * that are not in files yet once the store was idle for idle_s: a piece of either a call, so that a new request waits for no more.
+ * Returns true while there is more to do. */
 bool ds_store_tick(ds_store *st);
 /* Writes everything now (shutdown), or until deadline_ns (ds_now_ns; 0: none). */
 void ds_store_flush(ds_store *st, uint64_t deadline_ns);

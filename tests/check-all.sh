@@ -25,6 +25,8 @@ programs() {
     for d in "$@"; do ls tests/"$d"/test_*.c tests/"$d"/fuzz_*.c tests/"$d"*.c 2>/dev/null; done | sed "s|^|build/$conf/|; s|\.c\$||"
 }
 
+scripts() { for name in "$@"; do echo "tests/sh/test_$name.sh"; done; }
+
 # Another compiler, another reading of the language: no warning, same results.
 clang_build() {
     build CONF=clang WERROR=1 all tests || return 1
@@ -35,9 +37,11 @@ clang_build() {
 # Reads and writes out of bounds, use after free, leaks, undefined behaviour.
 asan() {
     build CONF=asan all tests || return 1
+    # The scripts that lead through code of ours which no program above does; those that mostly wait, or try scripts, are left out.
     # shellcheck disable=SC2046
     ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
-        tests_of asan -t 900 $(programs asan unit kernels model fuzz) tests/sh/test_*.sh
+        tests_of asan -t 900 $(programs asan unit kernels model fuzz) $(scripts run session tokenize tools ladder \
+            server_requests server_ending server_load)
 }
 
 # Data races, in what uses threads: the pool, a few forward passes, the server (whole test programs take too long under this sanitizer).
