@@ -105,6 +105,9 @@ ifdef METAL
 SRC      += $(wildcard src/backend/metal/*.c)
 CPPFLAGS += -DDS_HAVE_METAL -DDS_METAL_SOFTWARE=$(if $(filter sim,$(METAL)),true,false)
 ifneq ($(METAL),sim)
+ifneq ($(shell uname),Darwin)
+$(error METAL=1 is for macOS; METAL=sim builds the Metal backend over a software device anywhere)
+endif
 METALOBJ := $(BUILD)/src/backend/metal/mtl_apple.o $(BUILD)/metal_sources.o
 LDLIBS   += -framework Metal -framework Foundation -framework CoreGraphics
 endif

@@ -31,7 +31,8 @@ bool ds_file_exists(const char *path);
 enum ds_file_kind { DS_FILE_NONE, DS_FILE_REGULAR, DS_FILE_FOLDER, DS_FILE_OTHER };
 enum ds_file_kind ds_file_kind(const char *path);
 ds_status ds_dir_make(const char *path, struct ds_err *e);    /* one level; an existing folder is fine */
-ds_status ds_dir_make_private(const char *path, struct ds_err *e);    /* the same, with mode 0700 where it is made */
+/* The same with the folders above it, with mode 0700 where they are made. */
+ds_status ds_dir_make_private(const char *path, struct ds_err *e);
 /* Calls fn for every regular file of a folder. mtime: seconds since 1970. */
 ds_status ds_dir_each(const char *path, void (*fn)(void *ctx, const char *name, uint64_t bytes, int64_t mtime), void *ctx, struct ds_err *e);
 uint64_t ds_disk_free(const char *path);         /* bytes that an ordinary user may still write there; UINT64_MAX when unknown */

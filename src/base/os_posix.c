@@ -143,7 +143,18 @@ static ds_status make_dir(const char *path, mode_t mode, struct ds_err *e)
 }
 
 ds_status ds_dir_make(const char *path, struct ds_err *e) { return make_dir(path, 0777, e); }
-ds_status ds_dir_make_private(const char *path, struct ds_err *e) { return make_dir(path, 0700, e); }
+
+ds_status ds_dir_make_private(const char *path, struct ds_err *e)
+{
+    char above[4096];
+    snprintf(above, sizeof above, "%s", path);
+    for (char *p = strchr(above + (above[0] == '/'), '/'); p; p = strchr(p + 1, '/')) {
+        *p = 0;
+        mkdir(above, 0700);                    /* what went wrong shows below */
+        *p = '/';
+    }
+    return make_dir(path, 0700, e);
+}
 
 ds_status ds_dir_each(const char *path, void (*fn)(void *ctx, const char *name, uint64_t bytes, int64_t mtime), void *ctx, struct ds_err *e)
 {

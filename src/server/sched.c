@@ -365,7 +365,11 @@ static void work(struct ds_sched *k, struct slot *t)
 
 /* --- the end of the server ------------------------------------------------------------------------------------------- */
 
-static const char closing[] = "the server is shutting down; what was computed of this request is kept for the next start";
+static const char *closing(const struct ds_sched *k)
+{
+    return k->server->o.store.dir ? "the server is shutting down; what was computed of this request is kept for the next start"
+                                  : "the server is shutting down";
+}
 
 /* Nobody waits any more, prefills stop, answers may end for a moment. True: all is done. */
 static bool wind_down(struct ds_sched *k)
@@ -376,12 +380,12 @@ static bool wind_down(struct ds_sched *k)
         struct ds_exchange *x = k->n_waiting ? take_waiting(k, 0) : NULL;
         pthread_mutex_unlock(&k->lock);
         if (!x) break;
-        ds_push_error(x, 503, closing);
+        ds_push_error(x, 503, closing(k));
         drop_waiting(k, x, "refused");
     }
     for (int i = 0; i < k->n_slots; i++) {
         struct slot *t = &k->slots[i];
-        if (t->x && (late || !t->decoding)) fail_slot(k, t, 503, closing, true);
+        if (t->x && (late || !t->decoding)) fail_slot(k, t, 503, closing(k), true);
         any |= t->x != NULL;
     }
     return !any;

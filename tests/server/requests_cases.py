@@ -336,7 +336,7 @@ def a_nan_names_its_layer():
                 pass
             said = [e["error"]["message"] for e in x.events() if "error" in e]
             check(len(said) == 1 and "layer 3" in said[0] and not x.whole, x.raw[-400:])
-        t = s.wait_for(lambda st: st["store"]["mem_states"] == 0)["totals"]
+        t = s.wait_for(lambda st: st["store"]["snapshots"] == 0)["totals"]
         check(t["failed"] == 2 and t["cached_tokens"] == 0, t)
 
 

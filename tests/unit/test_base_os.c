@@ -339,6 +339,20 @@ static void os_terminal(void)
     close(fd[1]);
 }
 
+static void os_private_folder_with_those_above(void)
+{
+    char path[300];
+    struct ds_err e;
+    struct stat st;
+    snprintf(path, sizeof path, "%s/cache/of/sessions", folder);
+    CHECK(!ds_dir_make_private(path, &e) && !stat(path, &st) && S_ISDIR(st.st_mode) && (st.st_mode & 0777) == 0700);
+    CHECK(!ds_dir_make_private(path, &e));
+    snprintf(path, sizeof path, "%s/cache/file", folder);
+    fclose(fopen(path, "w"));
+    strcat(path, "/below");
+    CHECK(ds_dir_make_private(path, &e) == DS_EIO && strstr(e.msg, "cannot be made"));
+}
+
 static const struct ds_test tests[] = {
     { "os_map", os_map },
     { "os_map_refusals", os_map_refusals },
@@ -357,6 +371,7 @@ static const struct ds_test tests[] = {
     { "os_words_wake_sleepers", os_words_wake_sleepers },
     { "os_interrupt", os_interrupt },
     { "os_terminal", os_terminal },
+    { "os_private_folder_with_those_above", os_private_folder_with_those_above },
 };
 
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
