@@ -28,6 +28,7 @@ struct ds_refusal {
     int status;                     /* 400...; 0: none */
     char param[64];                 /* the field that is meant: "messages[2].content"; may be empty */
     char msg[512];
+    const char *code;              /* OpenAI's word for the case, static; NULL: it has none */
 };
 /* Always false, so that a check is one statement. The sentence is one line, whatever words of the request are in it. param may be NULL. */
 bool ds_refuse(struct ds_refusal *r, int status, const char *param, const char *fmt, ...) DS_PRINTF(4, 5);
@@ -75,6 +76,8 @@ bool ds_field_int(const json_t *o, const char *name, int64_t min, int64_t max, i
 bool ds_field_bool(const json_t *o, const char *name, bool *v, struct ds_refusal *r);
 /* A string without NUL bytes; *v stays the body's. */
 bool ds_field_text(const json_t *o, const char *name, const char **v, struct ds_refusal *r);
+/* "model": any name of up to 256 bytes, as every piece of the answer repeats it. */
+bool ds_field_model(const json_t *o, const char **v, struct ds_refusal *r);
 
 /* Groups of fields that APIs share. temperature, top_p, top_k, min_p, seed, repetition_penalty; presence_penalty,
  * frequency_penalty, logit_bias. Nothing given: greedy. */

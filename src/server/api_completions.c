@@ -332,7 +332,7 @@ static bool read_shape(const struct ds_call *c, struct completion *a, struct ds_
     if (!ds_field_int(c->body, "n", 1, 128, &n, r) || !ds_field_int(c->body, "best_of", 1, 128, &best_of, r) ||
         !ds_field_int(c->body, "max_tokens", 0, INT32_MAX, &q->max_new, r) || !ds_field_bool(c->body, "echo", &a->echo, r) ||
         !ds_field_int(c->body, "logprobs", 0, DS_LOGPROBS_MAX, &logprobs, r) || !ds_field_text(c->body, "suffix", &suffix, r) ||
-        !ds_field_text(c->body, "model", &model, r))
+        !ds_field_model(c->body, &model, r))
         return false;
     if (n != 1) return ds_refuse(r, 400, "n", "'n' is %lld, one answer at a time is given", (long long)n);
     if (best_of != 1) return ds_refuse(r, 400, "best_of", "'best_of' is %lld, one answer at a time is given", (long long)best_of);

@@ -83,6 +83,12 @@ bool ds_field_text(const json_t *o, const char *name, const char **v, struct ds_
     return true;
 }
 
+bool ds_field_model(const json_t *o, const char **v, struct ds_refusal *r)
+{
+    if (!ds_field_text(o, "model", v, r)) return false;
+    return *v && strlen(*v) > 256 ? ds_refuse(r, 400, "model", "'model' has %zu bytes, at most 256 are possible", strlen(*v)) : true;
+}
+
 /* --- groups ------------------------------------------------------------------------------------------- */
 
 /* {"token id": added, ...}; -100 bans, as the API has it. */
@@ -165,6 +171,11 @@ bool ds_request_fits(const struct ds_call *c, const struct ds_request *q, const 
 {
     long long n = (long long)q->prompt.n, window = (long long)ds_engine_info(c->g)->ctx;
     if (!n) return ds_refuse(r, 400, param, "the prompt is empty, expected at least one token");
-    if (n > window) return ds_refuse(r, 400, param, "the prompt has %lld tokens, but the window holds %lld", n, window);
+    /* Agents shorten their context when they read this code (OpenAI's) or these words (Anthropic's). */
+    if (n > window) {
+        ds_refuse(r, 400, param, "prompt is too long: %lld tokens > %lld maximum, which is the window", n, window);
+        r->code = "context_length_exceeded";
+        return false;
+    }
     return true;
 }

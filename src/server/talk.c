@@ -65,7 +65,7 @@ bool ds_talk_common(struct ds_talk *t, const struct ds_call *c, struct ds_reques
     const char *model = c->model;
     if (!read_kwargs(t, c->body, r)) return false;
     q->sampling = recommended(t);
-    if (!ds_field_text(c->body, "model", &model, r) || !ds_field_delivery(c->body, q, r) || !ds_field_sampling(c->body, c, q, r))
+    if (!ds_field_model(c->body, &model, r) || !ds_field_delivery(c->body, q, r) || !ds_field_sampling(c->body, c, q, r))
         return false;
     t->stream = q->stream;
     size_t n = strlen(model) + 1;

@@ -20,6 +20,7 @@ bool ds_refuse(struct ds_refusal *r, int status, const char *param, const char *
 {
     va_list ap;
     r->status = status;
+    r->code = NULL;
     snprintf(r->param, sizeof r->param, "%s", param ? param : "");
     va_start(ap, fmt);
     vsnprintf(r->msg, sizeof r->msg, fmt, ap);
@@ -49,7 +50,8 @@ void ds_error_openai(const struct ds_refusal *r, struct ds_bytes *out)
     ds_jo_member_str(&j, "message", r->msg);
     ds_jo_member_str(&j, "type", error_type(r->status));
     ds_jo_member_str(&j, "param", r->param[0] ? r->param : NULL);
-    ds_jo_member_int(&j, "code", r->status);
+    if (r->code) ds_jo_member_str(&j, "code", r->code);
+    else ds_jo_member_int(&j, "code", r->status);
     ds_jo_obj_end(&j);
     ds_jo_obj_end(&j);
 }

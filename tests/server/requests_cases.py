@@ -158,12 +158,22 @@ def odd_bodies():
         check(back == "\U0001F600 \ufffd \\ud800", ascii(back))
 
 
+def names_of_models():
+    """Any, but as short as a name: each piece of an answer repeats it."""
+    with Server() as s:
+        check(s.complete(ALICE, model="m" * 256, max_tokens=1)["model"] == "m" * 256)
+        for path in ("completions", "chat/completions", "responses", "messages"):
+            body = dict(prompt=ALICE, messages=[dict(role="user", content="a")], input="a", max_tokens=1, model="m" * 257)
+            status, _, data = s.call("POST", "/v1/" + path, body)
+            check(status == 400 and b"'model' has 257 bytes" in data, path, status, data[:300])
+
+
 def prompts_past_the_window():
     """Counted, and refused with both numbers, however long; what fits to the last token is taken."""
     with Server(ctx=512) as s:
         for n in (513, 3000000):
             e = s.complete([5] * n, want=400)["error"]
-            check(str(n) in e["message"] and "512" in e["message"], e)
+            check(str(n) in e["message"] and "512" in e["message"] and e["code"] == "context_length_exceeded", e)
         e = s.complete("a b " * 2000000, want=400)["error"]
         check("512" in e["message"] and any(int(w) > 1000000 for w in e["message"].split() if w.isdigit()), e)
         c = s.complete([5] * 512, max_tokens=5, ignore_eos=True)
@@ -341,7 +351,7 @@ def a_nan_names_its_layer():
 
 
 CASES = [completions_say_what_run_says, small_routes, usage_and_progress, sampling_fields, probabilities, stop_strings_never_show,
-         characters_stay_whole, wrong_requests, odd_bodies, prompts_past_the_window, large_bodies, methods_and_paths, keys, origins,
+         characters_stay_whole, wrong_requests, odd_bodies, names_of_models, prompts_past_the_window, large_bodies, methods_and_paths, keys, origins,
          numbers_agree, a_nan_names_its_layer]
 if __name__ == "__main__":
     sys.exit(run_cases(CASES, sys.argv[1:]))

@@ -297,8 +297,8 @@ static void prompts_past_the_window(void)
 {
     static char body[8192];
     snprintf(body, sizeof body, "{\"max_tokens\": 1, \"messages\": [{\"role\": \"user\", \"content\": \"%05000d\"}]}", 0);
-    EXPECT(prompt_of(ds_routes_chat, body), "400 messages: the prompt has 5021 tokens, but the window holds 4096");
-    EXPECT(prompt_of(ds_routes_messages, body), "400 messages: the prompt has 5025 tokens, but the window holds 4096");
+    EXPECT(prompt_of(ds_routes_chat, body), "400 messages: prompt is too long: 5021 tokens > 4096 maximum, which is the window");
+    EXPECT(prompt_of(ds_routes_messages, body), "400 messages: prompt is too long: 5025 tokens > 4096 maximum, which is the window");
     struct ds_reply r;
     call(&r, ds_routes_messages + 1, body);
     EXPECT(r.body.n ? r.body.p : "", "{\"input_tokens\":5025}\n");
