@@ -123,6 +123,11 @@ bool ds_session_is_timing_only(const ds_session *s);
 typedef int (*ds_tick)(void *ctx, int done, int total);
 ds_status ds_session_prefill(ds_session *s, const int32_t *ids, int n, enum ds_rows rows, ds_tick tick, void *tick_ctx,
                              struct ds_err *e);
+/* stop, when not NULL, is asked after every layer of every chunk of prefill, on the same thread: non-zero undoes the chunk and
+ * stops with DS_ECANCEL, the session holding the tokens of the chunks before it. For chunks that take seconds: it costs a copy of
+ * the GDN state a chunk, and as much memory from this call until one with NULL. Errors: DS_ENOMEM. */
+typedef int (*ds_stop)(void *ctx);
+ds_status ds_session_set_stop(ds_session *s, ds_stop stop, void *ctx, struct ds_err *e);
 ds_status ds_session_decode(ds_session *s, int32_t id, struct ds_err *e);   /* one token, the decode path */
 
 int64_t ds_session_pos(const ds_session *s);                         /* tokens held */

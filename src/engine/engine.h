@@ -37,6 +37,7 @@ struct ds_session {
     float *rows; size_t rows_n, rows_cap;   /* [rows_n][n_vocab] after DS_ROWS_ALL */
     int64_t *cuts; int n_cuts;     /* positions whose state the next prefill hands out */
     ds_cut_fn cut_fn; void *cut_ctx;
+    ds_stop stop; void *stop_ctx; void *undo;   /* undo: the GDN state at the start of the chunk that may be stopped */
     unsigned skip;
     bool timing_only, profiled, failed;
 };

@@ -38,6 +38,7 @@ void ds_session_free(ds_session *s)
     free(s->logits);
     free(s->rows);
     free(s->cuts);
+    free(s->undo);
     free(s);
 }
 
@@ -53,6 +54,19 @@ void ds_session_set_skip(ds_session *s, unsigned skip)
 {
     s->skip = skip;
     if (skip) s->timing_only = true;
+}
+
+ds_status ds_session_set_stop(ds_session *s, ds_stop stop, void *ctx, struct ds_err *e)
+{
+    if (stop && !s->undo && !(s->undo = malloc(ds_engine_state_bytes(s->g))))
+        return ds_fail(e, DS_ENOMEM, "the system refused %zu bytes for the state that a stop goes back to", ds_engine_state_bytes(s->g));
+    if (!stop) {
+        free(s->undo);
+        s->undo = NULL;
+    }
+    s->stop = stop;
+    s->stop_ctx = ctx;
+    return DS_OK;
 }
 
 bool ds_session_is_timing_only(const ds_session *s) { return s->timing_only; }
@@ -120,11 +134,12 @@ static bool finite_row(const float *x, size_t n)
     return sum == 0.0f;
 }
 
-static void look(void *ctx, int layer, struct ds_buf *x, int n)
+static bool look(void *ctx, int layer, struct ds_buf *x, int n)
 {
     struct hunt *h = ctx;
     h->be->ops->buf_read(h->be, h->row, x, (size_t)(n - 1) * (size_t)h->hidden, (size_t)h->hidden);
     if (h->bad == -2 && !finite_row(h->row, (size_t)h->hidden)) h->bad = layer;
+    return true;
 }
 
 /* Runs the last token once more and looks at the residual after each layer. The state is spoilt
@@ -201,6 +216,32 @@ static void hand_out(ds_session *s, int64_t pos, const int *at, int n)
     for (int i = 0; i < n; i++) s->cut_fn(s->cut_ctx, s, pos + at[i], i);
 }
 
+static bool not_stopped(void *ctx, int layer, struct ds_buf *x, int n)
+{
+    const ds_session *s = ctx;
+    (void)layer, (void)x, (void)n;
+    return !s->stop(s->stop_ctx);
+}
+
+/* The forward pass of one chunk. A stop within it restores what was before: KV rows beyond pos are nobody's, the GDN state was
+ * copied. */
+static ds_status forward_chunk(ds_session *s, struct ds_forward *f, const int32_t *ids, int n, bool logits, struct ds_err *e)
+{
+    f->after_layer = s->stop ? not_stopped : NULL;
+    f->after_ctx = s;
+    if (s->stop) ds_session_get_state(s, s->undo);
+    ds_status st = ds_forward_step(f, ids, n, false, logits, e);
+    if (st == DS_ECANCEL) {
+        const bool timing_only = s->timing_only;
+        if (s->st.pos) ds_session_resume(s, s->tokens, s->st.pos, s->undo, NULL, NULL);
+        else ds_session_reset(s);
+        s->timing_only = timing_only;
+    } else if (st) {
+        s->failed = true;
+    }
+    return st;
+}
+
 /* One chunk: forward, tokens, logits where asked. */
 static ds_status chunk(ds_session *s, struct ds_forward *f, const int32_t *ids, int n, bool last, enum ds_rows rows, struct ds_err *e)
 {
@@ -209,11 +250,8 @@ static ds_status chunk(ds_session *s, struct ds_forward *f, const int32_t *ids, 
     int at[DS_MAX_CUTS];
     f->n_cuts = cuts_within(s, n, at);
     f->cuts = at;
-    ds_status st = ds_forward_step(f, ids, n, false, logits, e);
-    if (st) {
-        s->failed = true;
-        return st;
-    }
+    ds_status st = forward_chunk(s, f, ids, n, logits, e);
+    if (st) return st;
     memmove(s->tokens + pos, ids, (size_t)n * sizeof *ids);
     hand_out(s, pos, at, f->n_cuts);
     f->n_cuts = 0;

@@ -117,8 +117,9 @@ struct ds_forward {
     struct ds_scratch *sc;
     unsigned skip;                 /* enum ds_skip bits */
     const int *cuts; int n_cuts;   /* tokens of the step after which the GDN state is kept: ascending, 1..n, at most sc->max_cuts */
-    /* Called after the embedding (layer -1) and after each layer; NULL: never. For witnesses. */
-    void (*after_layer)(void *ctx, int layer, struct ds_buf *x, int n);
+    /* Called after the embedding (layer -1) and after each layer; NULL: never. False leaves the rest out: the step fails with
+     * DS_ECANCEL, and the state is neither the old one nor the new. For witnesses, and for those who may be stopped. */
+    bool (*after_layer)(void *ctx, int layer, struct ds_buf *x, int n);
     void *after_ctx;
 };
 /* Runs one step of n tokens through all layers and advances the state's position. Logits of the last

@@ -8,27 +8,36 @@ static void head(struct ds_forward *f, int row0, int n)
     ds_op_matmul(f->run, 1, &out, f->sc->h, n, false);
 }
 
-static void watch(struct ds_forward *f, int layer, int n)
+static bool goes_on(struct ds_forward *f, int layer, int n)
 {
-    if (f->after_layer) f->after_layer(f->after_ctx, layer, f->sc->x, n);
+    return !f->after_layer || f->after_layer(f->after_ctx, layer, f->sc->x, n);
+}
+
+/* False: stopped before the end. */
+static bool layers(struct ds_forward *f, int n)
+{
+    if (!goes_on(f, -1, n)) return false;
+    for (int i = 0; i < f->m->hp.n_layer; i++) {
+        if (f->m->layers[i].attn) ds_block_attn(f, i, n);
+        else ds_block_gdn(f, i, n);
+        ds_block_ffn(f, i, n);
+        if (!goes_on(f, i, n)) return false;
+    }
+    return true;
 }
 
 ds_status ds_forward_step(struct ds_forward *f, const int32_t *ids, int n, bool decode, bool want_logits, struct ds_err *e)
 {
     const struct ds_step step = { .n = n, .pos = f->st->pos, .ids = ids, .decode = decode, .logits = want_logits,
                                   .n_cuts = f->n_cuts, .skip = f->skip, .timeline = f->after_layer ? NULL : f->st };
+    bool whole = true;
     if (ds_run_begin(f->run, &step)) {
         ds_op_embed(f->run, f->sc->x, f->m->embed.w);
-        watch(f, -1, n);
-        for (int i = 0; i < f->m->hp.n_layer; i++) {
-            if (f->m->layers[i].attn) ds_block_attn(f, i, n);
-            else ds_block_gdn(f, i, n);
-            ds_block_ffn(f, i, n);
-            watch(f, i, n);
-        }
-        if (want_logits) head(f, n - 1, 1);
+        whole = layers(f, n);
+        if (whole && want_logits) head(f, n - 1, 1);
     }
     ds_status st = ds_run_end(f->run, e);
+    if (!st && !whole) st = ds_fail(e, DS_ECANCEL, "stopped within a step of %d tokens", n);
     if (!st) f->st->pos += n;
     return st;
 }

@@ -8,9 +8,11 @@
 #include <string.h>
 
 enum { FINISH_MS = 1500 };                   /* for running answers, when the server ends */
+#define SLOW_MS 500.0                        /* a chunk beyond this can be stopped within */
 #define IDLE_NS ((int64_t)250000000)
 
 struct slot {
+    struct ds_sched *sched;
     ds_session *s;
     struct ds_exchange *x;                   /* NULL: free */
     ds_answer *a;
@@ -32,6 +34,7 @@ struct ds_sched {
     pthread_cond_t wake;
     bool poked, stopping, saved;
     uint64_t stop_ns, deadline_ns;
+    double token_ms;                         /* of prefill, lately */
     ds_thread *thread;
 };
 
@@ -258,6 +261,28 @@ static void print_profile(const struct ds_sched *k, const struct slot *t)
     ds_server_log(k->server, "%s", line);
 }
 
+static int to_stop(void *ctx)
+{
+    const struct slot *t = ctx;
+    struct ds_sched *k = t->sched;
+    pthread_mutex_lock(&k->lock);
+    bool stopping = k->stopping;
+    pthread_mutex_unlock(&k->lock);
+    return stopping || t->x->cancelled;
+}
+
+/* A chunk that takes long is left when nobody wants it any more; the session then stands before it. */
+static ds_status timed_prefill(struct ds_sched *k, struct slot *t, const int32_t *ids, int n, enum ds_rows rows, struct ds_err *e)
+{
+    bool slow = k->token_ms * n > SLOW_MS;
+    if (slow && ds_session_set_stop(t->s, to_stop, t, e)) ds_server_log(k->server, "%s", e->msg);
+    uint64_t from = ds_now_ns();
+    ds_status st = ds_store_prefill(k->store, t->s, ids, n, rows, NULL, NULL, e);
+    if (!st) k->token_ms = ms_since(from) / n;
+    if (slow) ds_session_set_stop(t->s, NULL, NULL, e);
+    return st;
+}
+
 static void prefill_chunk(struct ds_sched *k, struct slot *t)
 {
     const struct ds_request *q = t->x->q;
@@ -266,7 +291,8 @@ static void prefill_chunk(struct ds_sched *k, struct slot *t)
     int n = left < k->ubatch ? (int)left : k->ubatch;
     if (n) {
         enum ds_rows rows = n == left ? DS_ROWS_LAST : DS_ROWS_NONE;
-        ds_status st = ds_store_prefill(k->store, t->s, q->prompt.p + t->at, n, rows, NULL, NULL, &e);
+        ds_status st = timed_prefill(k, t, q->prompt.p + t->at, n, rows, &e);
+        if (st == DS_ECANCEL) return;              /* the loop sees why */
         if (st) {
             fail_slot(k, t, status_of(st), e.msg, false);
             return;
@@ -458,6 +484,7 @@ static ds_status open_sessions(struct ds_sched *k, struct ds_err *e)
     k->waiting = calloc((size_t)k->server->o.queue, sizeof(struct ds_exchange *));
     if (!k->slots || !k->waiting) return ds_fail(e, DS_ENOMEM, "no memory for a queue of %d requests", k->server->o.queue);
     for (int i = 0; i < k->n_slots; i++) {
+        k->slots[i].sched = k;
         ds_status st = ds_session_new(&k->slots[i].s, k->g, e);
         if (st) return st;
         ds_session_set_profile(k->slots[i].s, k->server->o.profile ? k->server->o.profile : DS_PROF_STAMP);
@@ -475,6 +502,7 @@ ds_status ds_sched_open(struct ds_sched **out, ds_server *s, struct ds_err *e)
     k->g = s->g;
     k->ubatch = ds_engine_ubatch(s->g);
     k->n_slots = s->o.parallel;
+    k->token_ms = SLOW_MS;                         /* until it is known */
     struct ds_store_options so = s->o.store;
     so.warn = warn;
     so.warn_ctx = k;

@@ -5,6 +5,7 @@
  * DS_METAL_SIM=key=value,... sets what a GPU may do to us:
  *   seed=N         order of threads, simdgroups, threadgroups          workers=N      host threads that run threadgroups
  *   races=0        no race detection (faster)                          threads=N      most threads of a pipeline
+ *   rough=1        subnormals flushed, functions off by 2 ulp
  *   fail=N:CODE    command buffer N (from 1) fails, garbage written    fail-from=N:CODE   it and all later ones
  *   max-buffer=B   bytes of one buffer                                 working-set=B  bytes in all
  *   family=N       GPU family                                          times=0        no GPU times
@@ -65,6 +66,7 @@ static bool set_option(struct options *o, const char *key, const char *v)
     if (!strcmp(key, "seed")) o->exec.seed = n;
     else if (!strcmp(key, "workers")) o->exec.host_threads = (int)n;
     else if (!strcmp(key, "races")) o->exec.no_races = !n;
+    else if (!strcmp(key, "rough")) o->exec.rough = n != 0;
     else if (!strcmp(key, "threads")) o->exec.max_threads = (uint32_t)n;
     else if (!strcmp(key, "fail")) number_and_code(v, &o->fail, &o->code);
     else if (!strcmp(key, "fail-from")) number_and_code(v, &o->fail_from, &o->code);

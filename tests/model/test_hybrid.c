@@ -427,6 +427,46 @@ static void cancel_keeps_the_tokens_done(void)
     rig_close(&r);
 }
 
+static int stop_at_zero(void *ctx) { return (*(int *)ctx)-- == 0; }
+
+/* Wherever a chunk is stopped, the session stands before it, bit for bit. */
+static void stop_undoes_the_chunk(const char *placement)
+{
+    struct rig r, whole;
+    const struct ds_options o = { .model = FIXTURES "mini-dense.gguf", .ubatch = 64, .placement = placement };
+    struct ds_err e = { 0 };
+    int32_t ids[200];
+    if (rig_open(&r, &o) && rig_open(&whole, &o)) {
+        int left, stops = 0;
+        int64_t stood[64];
+        fill_ids(ids, 200, 512, 3);
+        CHECK(rig_prefill(&whole, ids, 200));
+        for (int at = 0; at < 64; at++) {
+            CHECK(!ds_session_set_stop(r.s, stop_at_zero, &left, &e));
+            left = at;
+            const ds_status st = ds_session_prefill(r.s, ids, 200, DS_ROWS_LAST, NULL, NULL, &e);
+            const int64_t pos = ds_session_pos(r.s);
+            CHECK(!ds_session_set_stop(r.s, NULL, NULL, &e));
+            if (!st) break;
+            stood[stops++] = pos;
+            CHECK(st == DS_ECANCEL && !ds_session_logits(r.s));
+            if (rig_prefill(&r, ids + pos, 200 - (int)pos))
+                CHECK(!memcmp(ds_session_logits(r.s), ds_session_logits(whole.s), 512 * sizeof(float)));
+            ds_session_reset(r.s);
+        }
+        CHECK_MSG(stops >= 16 && stops < 64 && stops % 4 == 0, "%d stops within four chunks", stops);
+        for (int i = 0; i < stops; i++) CHECK(stood[i] == i / (stops / 4) * 64);
+        rig_close(&whole);
+    }
+    rig_close(&r);
+}
+
+static void stop_undoes_the_chunk_in_both_placements(void)
+{
+    stop_undoes_the_chunk("full");
+    stop_undoes_the_chunk("gemm");
+}
+
 static const struct ds_test tests[] = {
     { "oracle_minis_on_every_isa", oracle_minis_on_every_isa },
     { "oracle_minis_in_placement_gemm", oracle_minis_in_placement_gemm },
@@ -442,5 +482,6 @@ static const struct ds_test tests[] = {
     { "cuts_keep_the_state_inside_a_chunk", cuts_keep_the_state_inside_a_chunk },
     { "window_and_ids_are_checked_before_any_work", window_and_ids_are_checked_before_any_work },
     { "cancel_keeps_the_tokens_done", cancel_keeps_the_tokens_done },
+    { "stop_undoes_the_chunk", stop_undoes_the_chunk_in_both_placements },
 };
 DS_TEST_MAIN(tests)

@@ -51,6 +51,38 @@ def signals_end_it_in_time():
             check(not isinstance(e, Failed), e)
 
 
+def a_chunk_that_takes_long_is_left():
+    """Chunks of many seconds: one whose client leaves, and one that a signal meets; what came before them is kept."""
+    chunk = 1024
+    prompt = [(i * 31 + i * i) % 512 for i in range(3 * chunk)]
+    folder = fresh("slow")
+    args = ("--like", "qwen3.5-0.8b", "--type", "q8_0", "--layers", 8, "--vocab", 512, "--ubatch", chunk, "--session-dir", folder)
+    s = Server(*args, "--threads", 1, "--isa", "avx2", ctx=4096)
+    s.complete(prompt[64:128], max_tokens=1)
+    leaver = s.stream(prompt, max_tokens=1)
+    s.wait_for(lambda st: any(r["processed"] == chunk for r in st["requests"]), 120)
+    one = s.status()["requests"][0]["running_ms"]
+    time.sleep(0.5)
+    leaver.leave()
+    left = time.monotonic()
+    s.idle(60)
+    took = time.monotonic() - left
+    check(took < one / 2000, "freed after", took, "where a chunk takes", one)
+    again = s.stream(prompt, max_tokens=1)
+    s.wait_for(lambda st: any(r["phase"] == "prefill" for r in st["requests"]))
+    check(s.status()["requests"][0]["cached"] == chunk, s.status()["requests"])
+    time.sleep(0.5)
+    took = s.stop()
+    check(took < MARGIN, took)
+    try:
+        again.rest()
+    except ConnectionError:
+        pass
+    check(b"shutting down" in again.raw, again.raw[-200:])
+    with Server(*args, ctx=4096) as s:
+        check(cached(s, prompt[:chunk + 64]) == chunk)
+
+
 def an_end_with_a_sequence_that_finishes():
     s = Server()
     x = s.stream(max_tokens=4 if SANITIZED else 60, ignore_eos=True)
@@ -145,7 +177,8 @@ def memory_stays_within_the_plan():
         check(m["peak_rss"] <= (m["planned"] + base) * 1.05, m)
 
 
-CASES = [signals_end_it_in_time, an_end_with_a_sequence_that_finishes, sessions_survive_a_restart, idle_sessions_are_written,
-         a_folder_that_cannot_be_used, a_stream_of_requests, memory_stays_within_the_plan]
+CASES = [signals_end_it_in_time, a_chunk_that_takes_long_is_left, an_end_with_a_sequence_that_finishes,
+         sessions_survive_a_restart, idle_sessions_are_written, a_folder_that_cannot_be_used, a_stream_of_requests,
+         memory_stays_within_the_plan]
 if __name__ == "__main__":
     sys.exit(run_cases(CASES, sys.argv[1:]))

@@ -213,7 +213,16 @@ wrong_words_are_usage() {
     [ "$(uname -s)" = Darwin ] || { [ $code = 2 ] && said 'for macOS'; }
 }
 
-run_cases "success_measures_both_placements the_service_is_optional failure_brings_the_service_back ctrl_c_brings_the_service_back
+# The tables of docs/metal.md, one per placement, as the tool writes them from no records.
+the_empty_ladder_in_the_docs_is_the_tool_s() {
+    for p in gemm full; do
+        "$DS_BIN/deltascope" ladder --merge --machine "M3 Pro" --backend metal --placement $p | sed -n 's/^## /### /; /^###/,/Nothing was/p' >"$TMP/table"
+        [ "$(wc -l <"$TMP/table")" -gt 20 ]
+        python3 -c 'import sys; sys.exit(open(sys.argv[1]).read() not in open("docs/metal.md").read())' "$TMP/table" || fail "placement $p"
+    done
+}
+
+run_cases "the_empty_ladder_in_the_docs_is_the_tool_s success_measures_both_placements the_service_is_optional failure_brings_the_service_back ctrl_c_brings_the_service_back
 term_brings_the_service_back a_start_that_fails_at_first_is_tried_again a_service_that_cannot_be_started_is_said
 a_service_without_a_file_is_not_stopped a_service_that_does_not_stop_ends_the_run refuses_on_battery refuses_when_throttled
 refuses_while_the_gpu_is_busy refuses_while_the_gpu_s_memory_is_held refuses_when_the_gpu_says_nothing wrong_words_are_usage" "$@"

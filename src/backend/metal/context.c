@@ -95,7 +95,7 @@ struct ds_backend *ds_metal_open(const struct ds_backend_options *o, struct ds_e
     m->be.name = "metal";
     m->be.placement = "full";
     m->be.cosine_limit = 0.9999;               /* half operands in tiles */
-    m->be.cache_limit = 5e-3;
+    m->be.cache_limit = 1e-2;
     m->budget = o->gpu_work > 0 ? o->gpu_work * 1e9 : BUDGET;
     m->kv_f16 = !o->kv || strcmp(o->kv, "f32") != 0;
     m->gdn_chunk = !o->gdn || strcmp(o->gdn, "seq") != 0;
