@@ -24,7 +24,7 @@ def speed(s):
 
 def silence_is_broken():
     """A long prefill, two more requests in the queue behind it: headers at once, and bytes at least every 6 s, for 16 s."""
-    with Server(*SLOW, "--parallel", 1, ctx=32768) as s:
+    with Server(*SLOW, "--parallel", 1, ctx=32768, threads=1) as s:
         streams = [Stream(s, dict(prompt=slow_prompt(30000, k), max_tokens=1, stream=k < 3)) for k in (1, 2, 3)]
 
         def read(x):
