@@ -451,10 +451,10 @@ assert "left" in text and "[#" in text or "[." in text, text
 tail = text.rstrip("\r\n").split("\r\x1b[K")[-1]
 assert tail.startswith("deltascope bench:") and "\n" not in tail, "the bar was not cleaned: %r" % text[-300:]
 END
-    python3 "$TMP/terminal.py" "$ds" bench -m "$mini" --prefill 512 --reps 10000
+    python3 "$TMP/terminal.py" "$ds" bench -m models/tales-q8_0.gguf --prefill 512 --reps 1000
     # Not a terminal: silence.
     got=0
-    timeout -s INT 4 "$ds" bench -m "$mini" --prefill 512 --reps 10000 >"$TMP/out" 2>"$TMP/err" || got=$?
+    timeout -s INT 4 "$ds" bench -m models/tales-q8_0.gguf --prefill 512 --reps 1000 >"$TMP/out" 2>"$TMP/err" || got=$?
     [ ! -s "$TMP/out" ] || fail "an interrupted run printed a result"
     [ "$(wc -l <"$TMP/err")" = 1 ] || fail "stderr: $(cat "$TMP/err")"
 }
