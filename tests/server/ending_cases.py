@@ -51,13 +51,23 @@ def signals_end_it_in_time():
             check(not isinstance(e, Failed), e)
 
 
+def chunk_of_seconds(args, seconds=5):
+    """The chunk, in tokens, that takes this server some seconds on this machine in this build."""
+    with Server(*args, threads=1) as s:
+        s.complete([1] * 64, max_tokens=1)
+        t = time.monotonic()
+        s.complete([2] * 128, max_tokens=1)
+        rate = 128 / (time.monotonic() - t)
+    return max(64, min(2048, int(rate * seconds) // 64 * 64))
+
+
 def a_chunk_that_takes_long_is_left():
     """Chunks of many seconds: one whose client leaves, and one that a signal meets; what came before them is kept."""
-    chunk = 1024
+    args = ("--like", "qwen3.5-0.8b", "--type", "q8_0", "--layers", 8, "--vocab", 512, "--isa", "avx2")
+    chunk = chunk_of_seconds(args)
     prompt = [(i * 31 + i * i) % 512 for i in range(3 * chunk)]
-    folder = fresh("slow")
-    args = ("--like", "qwen3.5-0.8b", "--type", "q8_0", "--layers", 8, "--vocab", 512, "--ubatch", chunk, "--session-dir", folder)
-    s = Server(*args, "--threads", 1, "--isa", "avx2", ctx=4096)
+    args += ("--ubatch", chunk, "--session-dir", fresh("slow"))
+    s = Server(*args, ctx=8192, threads=1)
     s.complete(prompt[64:128], max_tokens=1)
     leaver = s.stream(prompt, max_tokens=1)
     s.wait_for(lambda st: any(r["processed"] == chunk for r in st["requests"]), 120)
@@ -79,7 +89,7 @@ def a_chunk_that_takes_long_is_left():
     except ConnectionError:
         pass
     check(b"shutting down" in again.raw, again.raw[-200:])
-    with Server(*args, ctx=4096) as s:
+    with Server(*args, ctx=8192) as s:
         check(cached(s, prompt[:chunk + 64]) == chunk)
 
 
