@@ -92,6 +92,7 @@ typedef bool (*ds_chat_emit)(void *ctx, enum ds_chat_piece kind, const char *s, 
 struct ds_chat_tail {
     bool in_think;             /* a think block is open */
     struct ds_str prefix;      /* the text of the last message, when that is an assistant's to go on from */
+    bool unseen;               /* the prefix is not the client's: it is told with the answer. False as it comes from ds_chat_frame */
 };
 /* Fails with DS_EARG for what the template cannot say, DS_EUNSUP for tools without a known text; the sentence names the
  * message by its index. prefix points into the messages. */

@@ -8,7 +8,7 @@ struct frame {
     const struct ds_chat_template *t;
     const struct ds_chat *c;
     struct ds_chat_tail *tail;
-    int query;                 /* index of the last user message that is not a tool's answer; -1: none */
+    int query;                 /* index of the last user message that is not a tool's answer; -1: none, all turns are a tool loop's */
     ds_chat_emit emit;
     void *ctx;
     bool ok;
@@ -237,10 +237,12 @@ static ds_status check(const struct frame *f, struct ds_err *e)
 {
     const struct ds_chat *c = f->c;
     if (f->t->family == DS_CHAT_NONE) return ds_fail(e, DS_EUNSUP, "the model has no chat template of the ChatML kind");
-    if (f->query < 0) return ds_fail(e, DS_EARG, "a chat needs at least one user message");
-    bool tools = c->tools.n;
-    for (int i = 0; i < c->n; i++)
+    bool tools = c->tools.n, asked = false;
+    for (int i = 0; i < c->n; i++) {
+        asked |= c->messages[i].role == DS_ROLE_USER || c->messages[i].role == DS_ROLE_TOOL;
         tools |= !is_family(f->t) && (c->messages[i].role == DS_ROLE_TOOL || c->messages[i].n_calls);
+    }
+    if (!asked) return ds_fail(e, DS_EARG, "a chat needs at least one message of the user, or a tool's result");
     if (tools && !f->t->tools_head)
         return ds_fail(e, DS_EUNSUP,
                        "the model's chat template has no known text for tools (--tools-template generic uses one of ours)");
@@ -253,7 +255,7 @@ ds_status ds_chat_frame(const struct ds_chat_template *t, const struct ds_chat *
                         struct ds_chat_tail *tail, struct ds_err *e)
 {
     struct frame f = { t, c, tail, last_query(c), emit, ctx, true };
-    *tail = (struct ds_chat_tail){ false, { "", 0 } };
+    *tail = (struct ds_chat_tail){ .prefix = { "", 0 } };
     ds_status st = check(&f, e);
     if (st) return st;
     int first = system_messages(c), last = c->messages[c->n - 1].role == DS_ROLE_ASSISTANT ? c->n - 1 : c->n;

@@ -19,7 +19,8 @@ struct ds_reader {
     struct ds_bytes held;      /* text that is not told yet */
     size_t off;                /* of it, used up */
     struct ds_str prefix;      /* the prompt's, until it is read */
-    size_t muted;              /* bytes of it that are still held */
+    bool unseen;               /* it is told like the rest */
+    size_t muted;              /* bytes of it that are still held, and not told */
     enum mode mode;
     size_t spaces;             /* of what is held: white space at its head that was looked at */
     bool tools;
@@ -42,6 +43,7 @@ struct ds_reader *ds_reader_new(const struct ds_dialog *d, const struct ds_chat_
     r->skip_space = tail->in_think;
     ds_bytes_init(&r->held, INT32_MAX);
     r->prefix = tail->prefix;
+    r->unseen = tail->unseen;
     return r;
 }
 
@@ -222,7 +224,7 @@ static void read_prefix(struct ds_reader *r)
 {
     struct ds_str prefix = r->prefix;
     r->prefix.n = 0;
-    r->muted += prefix.n;
+    if (!r->unseen) r->muted += prefix.n;
     feed(r, prefix.p, prefix.n);
 }
 

@@ -19,7 +19,7 @@ typedef void (*ds_said_fn)(void *ctx, enum ds_said kind, const char *text, size_
 struct ds_reader;
 
 /* d: the declared tools; without any, calls are ordinary text. It must outlive the reader. tail: how the prompt ends; its prefix
- * is read first, and only calls that it holds are told; it must stay. NULL: no memory. */
+ * is read first, and unless it is unseen only calls that it holds are told; it must stay. NULL: no memory. */
 struct ds_reader *ds_reader_new(const struct ds_dialog *d, const struct ds_chat_tail *tail, ds_said_fn fn, void *ctx);
 void ds_reader_free(struct ds_reader *r);                   /* NULL allowed */
 /* Text in whole UTF-8 characters, in pieces of any length. */

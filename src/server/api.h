@@ -45,6 +45,10 @@ struct ds_reply {
     void *ctx;                      /* the server calls api->free */
 };
 
+/* Makes r one by the engine: a request (ds_request_init) and a zeroed ctx of `size` bytes. What a handler's refusal leaves behind
+ * is freed by the server. The ctx; NULL: refused for want of memory. */
+void *ds_reply_by_engine(struct ds_reply *r, const struct ds_api *api, size_t size, const char *label);
+
 typedef void (*ds_handler)(const struct ds_call *c, struct ds_reply *r);
 /* The API's JSON for a refusal; also used for what HTTP itself refuses (401, 404, 405, 413, 429, 503). */
 typedef void (*ds_error_shape)(const struct ds_refusal *r, struct ds_bytes *out);
@@ -68,16 +72,40 @@ json_t *ds_body_parse(struct ds_bytes *b, struct ds_refusal *r);
 
 /* --- fields of a JSON object -----------------------------------------------------------------------
  *
- * Absent and null leave *v as it is. What is there must have the type and lie in the range, else the call is refused
- * with 400 and a sentence that names the field. Unknown fields are nobody's business. */
+ * `name` says where a field stands, and what follows its last point is its key in o: "n", "thinking.type" of the object
+ * "thinking", "messages[3].role" of that message. Absent and null leave *v as it is. What is there must have the type and lie
+ * in the range, else the call is refused with 400 and a sentence that names the field. Fields that nobody asks for
+ * are nobody's business. o that is no object has no fields. */
 bool ds_field_num(const json_t *o, const char *name, double min, double max, double *v, struct ds_refusal *r);
 bool ds_field_float(const json_t *o, const char *name, double min, double max, float *v, struct ds_refusal *r);
 bool ds_field_int(const json_t *o, const char *name, int64_t min, int64_t max, int64_t *v, struct ds_refusal *r);
 bool ds_field_bool(const json_t *o, const char *name, bool *v, struct ds_refusal *r);
 /* A string without NUL bytes; *v stays the body's. */
 bool ds_field_text(const json_t *o, const char *name, const char **v, struct ds_refusal *r);
+/* One of the words, which single blanks separate. */
+bool ds_field_word(const json_t *o, const char *name, const char *words, const char **v, struct ds_refusal *r);
+/* An object, an array, or a string of any bytes. Absent and null: *v becomes NULL. */
+bool ds_field_json(const json_t *o, const char *name, json_type type, const json_t **v, struct ds_refusal *r);
+/* A text that must be there, and not be empty: a name. */
+bool ds_field_name(const json_t *o, const char *name, const char **v, struct ds_refusal *r);
+/* An array that must be there, and not be empty. */
+bool ds_field_items(const json_t *o, const char *name, const json_t **v, struct ds_refusal *r);
+/* v as such: an item of an array. */
+bool ds_is_object(const json_t *v, const char *name, struct ds_refusal *r);
 /* "model": any name of up to 256 bytes, as every piece of the answer repeats it. */
 bool ds_field_model(const json_t *o, const char **v, struct ds_refusal *r);
+const char *ds_json_type(const json_t *v);       /* "a string", for sentences */
+
+/* "where.key", or the key alone when where is ""; "where[i]". */
+struct ds_name { char s[96]; };
+struct ds_name ds_name(const char *where, const char *key);
+struct ds_name ds_item(const char *where, size_t i);
+
+/* Fields that change nothing here, but have a type all the same; and those that would change the answer and cannot be
+ * honoured: DS_RULE_NOT refuses them unless they say nothing (null, false, empty), and `words` says why. */
+enum ds_rule_kind { DS_RULE_END, DS_RULE_TEXT, DS_RULE_BOOL, DS_RULE_COUNT, DS_RULE_OBJECT, DS_RULE_ARRAY, DS_RULE_WORD, DS_RULE_NOT };
+struct ds_rule { enum ds_rule_kind kind; const char *name, *words; };
+bool ds_field_rules(const json_t *o, const char *where, const struct ds_rule *rules, struct ds_refusal *r);
 
 /* Groups of fields that APIs share. temperature, top_p, top_k, min_p, seed, repetition_penalty; presence_penalty,
  * frequency_penalty, logit_bias. Nothing given: greedy. */
@@ -86,6 +114,8 @@ bool ds_field_sampling(const json_t *o, const struct ds_call *c, struct ds_reque
 bool ds_field_stops(const json_t *o, const char *name, struct ds_request *q, struct ds_refusal *r);
 /* stream, return_progress, ignore_eos. */
 bool ds_field_delivery(const json_t *o, struct ds_request *q, struct ds_refusal *r);
+/* OpenAI's stream_options. */
+bool ds_field_stream_options(const json_t *o, bool *include_usage, struct ds_refusal *r);
 /* Refuses a prompt that is empty or leaves no room in the window (both numbers in the sentence). */
 bool ds_request_fits(const struct ds_call *c, const struct ds_request *q, const char *param, struct ds_refusal *r);
 

@@ -84,15 +84,27 @@ static void token_probs(const struct completion *a, const struct ds_piece *p, st
     ds_jo_obj_end(j);
 }
 
+/* An event: up to its choices, and its end. */
+static void begin_event(const struct completion *a, struct ds_json_out *j, struct ds_bytes *out)
+{
+    ds_sse_begin(out, NULL);
+    ds_jo_init(j, out, false);
+    head(a, j);
+    ds_jo_key(j, "choices");
+    ds_jo_arr(j);
+}
+
+static void end_event(struct ds_json_out *j, struct ds_bytes *out)
+{
+    ds_jo_obj_end(j);
+    ds_sse_end(out);
+}
+
 /* The one choice of a streamed event; finish NULL: there is more to come. */
 static void chunk(struct completion *a, const struct ds_piece *p, const char *finish, struct ds_bytes *out)
 {
     struct ds_json_out j;
-    ds_sse_begin(out, NULL);
-    ds_jo_init(&j, out, false);
-    head(a, &j);
-    ds_jo_key(&j, "choices");
-    ds_jo_arr(&j);
+    begin_event(a, &j, out);
     ds_jo_obj(&j);
     ds_jo_key(&j, "index");
     ds_jo_int(&j, 0);
@@ -103,8 +115,7 @@ static void chunk(struct completion *a, const struct ds_piece *p, const char *fi
     ds_jo_str(&j, finish);
     ds_jo_obj_end(&j);
     ds_jo_arr_end(&j);
-    ds_jo_obj_end(&j);
-    ds_sse_end(out);
+    end_event(&j, out);
 }
 
 static void echo_chunk(struct completion *a, struct ds_bytes *out)
@@ -135,15 +146,10 @@ static void on_progress(void *ctx, const struct ds_prompt_progress *p, struct ds
     struct completion *a = ctx;
     struct ds_json_out j;
     if (!a->stream) return;
-    ds_sse_begin(out, NULL);
-    ds_jo_init(&j, out, false);
-    head(a, &j);
-    ds_jo_key(&j, "choices");
-    ds_jo_arr(&j);
+    begin_event(a, &j, out);
     ds_jo_arr_end(&j);
     ds_jo_progress(&j, p);
-    ds_jo_obj_end(&j);
-    ds_sse_end(out);
+    end_event(&j, out);
 }
 
 static void keep_probs(struct completion *a, const struct ds_piece *p)
@@ -179,15 +185,10 @@ static void finish_stream(struct completion *a, const struct ds_ending *f, struc
     chunk(a, &none, reason(f->reason), out);
     if (a->include_usage) {
         struct ds_json_out j;
-        ds_sse_begin(out, NULL);
-        ds_jo_init(&j, out, false);
-        head(a, &j);
-        ds_jo_key(&j, "choices");
-        ds_jo_arr(&j);
+        begin_event(a, &j, out);
         ds_jo_arr_end(&j);
         ds_jo_usage(&j, f);
-        ds_jo_obj_end(&j);
-        ds_sse_end(out);
+        end_event(&j, out);
     }
     ds_bytes_puts(out, "data: [DONE]\n\n");
 }
@@ -310,12 +311,13 @@ static bool echo_of_ids(struct completion *a, const struct ds_request *q, struct
 static bool read_prompt(const struct ds_call *c, struct completion *a, struct ds_request *q, struct ds_refusal *r)
 {
     const json_t *v = json_object_get(c->body, "prompt");
-    if (json_is_array(v) && json_array_size(v) == 1 && !json_is_integer(json_array_get(v, 0))) v = json_array_get(v, 0);
-    if (json_is_array(v) && json_array_size(v) && !json_is_integer(json_array_get(v, 0)))
+    if (json_is_array(v) && json_array_size(v) == 1 && !json_is_number(json_array_get(v, 0))) v = json_array_get(v, 0);
+    if (json_is_array(v) && json_array_size(v) && !json_is_number(json_array_get(v, 0)))
         return ds_refuse(r, 400, "prompt", "'prompt' holds %zu prompts, one at a time is taken", json_array_size(v));
     if (json_is_array(v)) return ids_prompt(c, v, q, r) && echo_of_ids(a, q, r);
+    if (!v || json_is_null(v)) return ds_refuse(r, 400, "prompt", "'prompt' is missing");
     if (!json_is_string(v))
-        return ds_refuse(r, 400, "prompt", "'prompt' is missing, or neither a string nor an array of token ids");
+        return ds_refuse(r, 400, "prompt", "'prompt' is %s, expected a string or an array of token ids", ds_json_type(v));
     struct ds_err e;
     bool special = false;
     if (!ds_field_bool(c->body, "special", &special, r)) return false;
@@ -326,17 +328,20 @@ static bool read_prompt(const struct ds_call *c, struct completion *a, struct ds
 
 static bool read_shape(const struct ds_call *c, struct completion *a, struct ds_request *q, struct ds_refusal *r)
 {
+    static const struct ds_rule others[] = { { DS_RULE_TEXT, "user", NULL }, { DS_RULE_END, NULL, NULL } };
     int64_t n = 1, best_of = 1, logprobs = -1;
     const char *suffix = "", *model = c->model;
     q->max_new = 16;                                     /* the API's own default */
     if (!ds_field_int(c->body, "n", 1, 128, &n, r) || !ds_field_int(c->body, "best_of", 1, 128, &best_of, r) ||
         !ds_field_int(c->body, "max_tokens", 0, INT32_MAX, &q->max_new, r) || !ds_field_bool(c->body, "echo", &a->echo, r) ||
         !ds_field_int(c->body, "logprobs", 0, DS_LOGPROBS_MAX, &logprobs, r) || !ds_field_text(c->body, "suffix", &suffix, r) ||
-        !ds_field_model(c->body, &model, r))
+        !ds_field_model(c->body, &model, r) || !ds_field_rules(c->body, "", others, r))
         return false;
     if (n != 1) return ds_refuse(r, 400, "n", "'n' is %lld, one answer at a time is given", (long long)n);
     if (best_of != 1) return ds_refuse(r, 400, "best_of", "'best_of' is %lld, one answer at a time is given", (long long)best_of);
     if (suffix[0]) return ds_refuse(r, 400, "suffix", "'suffix' is not supported: these models continue a text at its end only");
+    if (a->echo && logprobs >= 0)
+        return ds_refuse(r, 400, "logprobs", "'logprobs' is not supported with 'echo': the prompt's own probabilities are not computed");
     q->logprobs = (int)logprobs;
     a->logprobs = logprobs >= 0;
     a->model = malloc(strlen(model) + 1);
@@ -345,18 +350,10 @@ static bool read_shape(const struct ds_call *c, struct completion *a, struct ds_
     return true;
 }
 
-static bool read_usage(const json_t *o, struct completion *a, struct ds_refusal *r)
-{
-    const json_t *f = json_object_get(o, "stream_options");
-    if (!f || json_is_null(f)) return true;
-    if (!json_is_object(f)) return ds_refuse(r, 400, "stream_options", "'stream_options' is not an object");
-    return ds_field_bool(f, "include_usage", &a->include_usage, r);
-}
-
 static bool fill(const struct ds_call *c, struct completion *a, struct ds_request *q, struct ds_refusal *r)
 {
     if (!read_shape(c, a, q, r) || !ds_field_delivery(c->body, q, r) || !ds_field_sampling(c->body, c, q, r) ||
-        !ds_field_stops(c->body, "stop", q, r) || !read_usage(c->body, a, r) || !read_prompt(c, a, q, r) ||
+        !ds_field_stops(c->body, "stop", q, r) || !ds_field_stream_options(c->body, &a->include_usage, r) || !read_prompt(c, a, q, r) ||
         !ds_request_fits(c, q, "prompt", r))
         return false;
     a->stream = q->stream;
@@ -365,25 +362,14 @@ static bool fill(const struct ds_call *c, struct completion *a, struct ds_reques
 
 static void handle(const struct ds_call *c, struct ds_reply *r)
 {
-    struct completion *a = calloc(1, sizeof *a);
-    struct ds_request *q = malloc(sizeof *q);
-    if (q) ds_request_init(q);
-    if (!a || !q) {
-        ds_refuse(&r->refusal, 503, NULL, "no memory for the request");
-        free(a);
-        free(q);
-        return;
-    }
-    q->label = "completions";
+    struct completion *a = ds_reply_by_engine(r, &completions_api, sizeof *a, "completions");
+    if (!a) return;
     a->g = c->g;
     a->created = ds_unix_seconds();
     ds_make_id(a->id, "cmpl-");
     ds_bytes_init(&a->text, (size_t)1 << 30);
     for (int i = 0; i < 4; i++) ds_bytes_init(&a->probs[i], (size_t)1 << 30);
-    r->request = q;
-    r->api = &completions_api;
-    r->ctx = a;
-    fill(c, a, q, &r->refusal);              /* what a refusal leaves behind is freed by the server */
+    fill(c, a, r->request, &r->refusal);
 }
 
 const struct ds_route ds_routes_completions[] = {

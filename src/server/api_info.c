@@ -83,9 +83,9 @@ static void tokenize(const struct ds_call *c, struct ds_reply *r)
     struct ds_ids ids;
     struct ds_err e;
     struct ds_json_out j;
-    if (!text) text = json_object_get(c->body, "prompt");
     if (!json_is_string(text)) {
-        ds_refuse(&r->refusal, 400, "content", "'content' is missing or no string");
+        bool there = text && !json_is_null(text);
+        ds_refuse(&r->refusal, 400, "content", "'content' is %s, expected a string", there ? ds_json_type(text) : "missing");
         return;
     }
     if (!ds_field_bool(c->body, "special", &special, &r->refusal) || !ds_field_bool(c->body, "pieces", &pieces, &r->refusal))
@@ -115,12 +115,13 @@ static void tokenize(const struct ds_call *c, struct ds_reply *r)
 
 static void detokenize(const struct ds_call *c, struct ds_reply *r)
 {
-    const json_t *ids = json_object_get(c->body, "tokens"), *v;
+    const json_t *ids, *v;
     struct ds_bytes text;
     struct ds_json_out j;
     size_t i;
-    if (!json_is_array(ids)) {
-        ds_refuse(&r->refusal, 400, "tokens", "'tokens' is missing or no array");
+    if (!ds_field_json(c->body, "tokens", JSON_ARRAY, &ids, &r->refusal)) return;
+    if (!ids) {
+        ds_refuse(&r->refusal, 400, "tokens", "'tokens' is missing");
         return;
     }
     ds_bytes_init(&text, (size_t)1 << 30);

@@ -342,6 +342,18 @@ static size_t nonce_line(const char *s)
     return n + (s[n] == '\n');
 }
 
+/* The first text of the system prompt without its nonce; the rest as it is. */
+static bool read_system_without(struct messages *a, const json_t *v, const json_t *first, size_t skip, struct ds_refusal *r)
+{
+    size_t left = json_string_length(first) - skip;
+    ds_dialog_text(a->t.d, json_string_value(first) + skip, left);
+    for (size_t i = 1; json_is_array(v) && i < json_array_size(v); i++) {
+        if (left || i > 1) ds_dialog_text(a->t.d, "\n\n", 2);
+        if (!ds_talk_part(&a->t, json_array_get(v, i), ds_item("system", i).s, r)) return false;
+    }
+    return true;
+}
+
 static bool read_system(const struct ds_call *c, struct messages *a, struct ds_refusal *r)
 {
     const json_t *v = json_object_get(c->body, "system");
@@ -349,17 +361,9 @@ static bool read_system(const struct ds_call *c, struct messages *a, struct ds_r
     if (!v || json_is_null(v)) return true;
     ds_dialog_begin(a->t.d, DS_ROLE_SYSTEM);
     size_t skip = json_is_string(first) && !c->options->keep_nonce ? nonce_line(json_string_value(first)) : 0;
-    if (!skip) return ds_talk_content(&a->t, v, "system", "\n\n", r);
+    if (!skip) return ds_talk_content(&a->t, c->body, "system", "\n\n", r);
     c->note(c, "nonce: the x-anthropic-billing-header line at the head of the system prompt is taken out");
-    size_t left = json_string_length(first) - skip;
-    ds_dialog_text(a->t.d, json_string_value(first) + skip, left);
-    if (!json_is_array(v)) return true;
-    json_t *rest = json_array();
-    for (size_t i = 1; i < json_array_size(v); i++) json_array_append(rest, json_array_get(v, i));
-    if (left && json_array_size(rest)) ds_dialog_text(a->t.d, "\n\n", 2);
-    bool ok = ds_talk_content(&a->t, rest, "system", "\n\n", r);
-    json_decref(rest);
-    return ok;
+    return read_system_without(a, v, first, skip, r);
 }
 
 /* --- messages --------------------------------------------------------------------------------------------- */
@@ -373,26 +377,39 @@ static void say_json(struct messages *a, const json_t *v)
     ds_bytes_free(&b);
 }
 
-static bool is_picture(const char *type)
+static bool read_type(const json_t *block, const char *where, const char **type, struct ds_refusal *r)
 {
-    return !strcmp(type, "image") || !strcmp(type, "document");
+    struct ds_name name = ds_name(where, "type");
+    if (!ds_is_object(block, where, r) || !ds_field_name(block, name.s, type, r)) return false;
+    if (!strcmp(*type, "image") || !strcmp(*type, "document"))
+        return ds_refuse(r, 400, name.s, "'%s' is '%s': only text is read here", name.s, *type);
+    return true;
 }
 
-/* The answer of a tool: text, or blocks of which those that are no text are shown as their JSON. */
+/* One block of a tool's answer: those that are no text are shown as their JSON. */
+static bool read_result_block(struct messages *a, const json_t *b, const char *where, struct ds_refusal *r)
+{
+    const char *type;
+    if (!read_type(b, where, &type, r)) return false;
+    if (!strcmp(type, "text")) return ds_talk_part(&a->t, b, where, r);
+    say_json(a, b);
+    return true;
+}
+
 static bool read_result(struct messages *a, const json_t *block, const char *where, struct ds_refusal *r)
 {
     const json_t *content = json_object_get(block, "content"), *b;
+    struct ds_name name = ds_name(where, "content");
+    const char *id;
+    bool failed;
     size_t i;
+    if (!ds_field_text(block, ds_name(where, "tool_use_id").s, &id, r) || !ds_field_bool(block, ds_name(where, "is_error").s, &failed, r))
+        return false;
     ds_dialog_begin(a->t.d, DS_ROLE_TOOL);
-    if (!json_is_array(content)) return ds_talk_content(&a->t, content, where, "", r);
+    if (!json_is_array(content)) return ds_talk_content(&a->t, block, name.s, "", r);
     json_array_foreach((json_t *)(uintptr_t)content, i, b) {
-        const char *type = json_string_value(json_object_get(b, "type"));
-        const json_t *text = json_object_get(b, "text");
         if (i) ds_dialog_text(a->t.d, "\n\n", 2);
-        if (type && is_picture(type))
-            return ds_refuse(r, 400, where, "'%s' holds a block of type '%.40s': only text is read here", where, type);
-        if (json_is_string(text)) ds_dialog_text(a->t.d, json_string_value(text), json_string_length(text));
-        else say_json(a, b);
+        if (!read_result_block(a, b, ds_item(name.s, i).s, r)) return false;
     }
     return true;
 }
@@ -414,66 +431,59 @@ static void gap_in_turn(struct messages *a, struct turn *t)
     t->words = true;
 }
 
+static bool read_thinking_block(struct messages *a, const json_t *b, const char *where, struct ds_refusal *r)
+{
+    const json_t *text;
+    const char *signature;
+    if (!ds_field_json(b, ds_name(where, "thinking").s, JSON_STRING, &text, r) ||
+        !ds_field_text(b, ds_name(where, "signature").s, &signature, r))
+        return false;
+    if (text) ds_dialog_reasoning(a->t.d, json_string_value(text), json_string_length(text));
+    return true;
+}
+
 /* One block of a turn. Of an assistant's turn: thinking, text and calls are one message. Of a user's: each answer of a tool
  * is a message, and texts in a row are one. */
 static bool read_block(struct messages *a, const json_t *b, struct turn *t, const char *where, struct ds_refusal *r)
 {
-    const char *type = json_string_value(json_object_get(b, "type")), *text = NULL, *name;
-    if (!type) return ds_refuse(r, 400, where, "'%s' has no type", where);
-    if (is_picture(type)) return ds_refuse(r, 400, where, "'%s' is a block of type '%.40s': only text is read here", where, type);
+    const char *type, *id;
+    const json_t *cache;
+    if (!read_type(b, where, &type, r) || !ds_field_json(b, ds_name(where, "cache_control").s, JSON_OBJECT, &cache, r)) return false;
     if (!strcmp(type, "tool_result")) {
         t->open = false;
         return read_result(a, b, where, r);
     }
     if (!strcmp(type, "redacted_thinking")) return true;
     begin_in_turn(a, t);
-    if (!strcmp(type, "text")) {
-        if (!json_is_string(json_object_get(b, "text")))
-            return ds_refuse(r, 400, where, "'%s' has a 'text' that is no string", where);
-        gap_in_turn(a, t);
-        ds_dialog_text(a->t.d, json_string_value(json_object_get(b, "text")), json_string_length(json_object_get(b, "text")));
-    } else if (!strcmp(type, "thinking")) {
-        if (!ds_field_text(b, "thinking", &text, r)) return false;
-        if (text) ds_dialog_reasoning(a->t.d, text, strlen(text));
-    } else if (!strcmp(type, "tool_use") && t->role == DS_ROLE_ASSISTANT) {
-        name = json_string_value(json_object_get(b, "name"));
-        if (!name) return ds_refuse(r, 400, where, "'%s' is a tool_use without a name", where);
-        ds_dialog_call(a->t.d, name, json_object_get(b, "input"));
-    } else {
-        gap_in_turn(a, t);
-        say_json(a, b);                      /* a kind that this server does not know: the model sees what it is */
-    }
+    if (!strcmp(type, "thinking")) return read_thinking_block(a, b, where, r);
+    if (!strcmp(type, "tool_use") && t->role == DS_ROLE_ASSISTANT)
+        return ds_field_text(b, ds_name(where, "id").s, &id, r) && ds_talk_call(&a->t, b, where, "input", r);
+    gap_in_turn(a, t);
+    if (!strcmp(type, "text")) return ds_talk_part(&a->t, b, where, r);
+    say_json(a, b);                          /* a kind that this server does not know: the model sees what it is */
     return true;
 }
 
-static bool read_message(struct messages *a, const json_t *m, size_t i, struct ds_refusal *r)
+static bool read_message(struct messages *a, const json_t *m, const char *where, struct ds_refusal *r)
 {
-    char where[64];
-    const char *name = json_string_value(json_object_get(m, "role"));
     const json_t *content = json_object_get(m, "content"), *b;
-    size_t k;
-    snprintf(where, sizeof where, "messages[%zu]", i);
-    if (!name || (strcmp(name, "user") && strcmp(name, "assistant") && strcmp(name, "system")))
-        return ds_refuse(r, 400, where, "'%s.role' is '%.40s', expected user, assistant or system", where, name ? name : "");
     struct turn t = { .open = false };
-    t.role = name[0] == 'u' ? DS_ROLE_USER : name[0] == 'a' ? DS_ROLE_ASSISTANT : DS_ROLE_SYSTEM;
-    snprintf(where, sizeof where, "messages[%zu].content", i);
+    size_t k;
+    if (!ds_is_object(m, where, r) || !ds_talk_role(m, where, "user assistant system", &t.role, r)) return false;
     if (!json_is_array(content) || !json_array_size(content)) begin_in_turn(a, &t);
-    if (!json_is_array(content)) return ds_talk_content(&a->t, content, where, "", r);
-    json_array_foreach((json_t *)(uintptr_t)content, k, b) {
-        snprintf(where, sizeof where, "messages[%zu].content[%zu]", i, k);
-        if (!read_block(a, b, &t, where, r)) return false;
-    }
+    struct ds_name name = ds_name(where, "content");
+    if (!json_is_array(content)) return ds_talk_content(&a->t, m, name.s, "", r);
+    json_array_foreach((json_t *)(uintptr_t)content, k, b)
+        if (!read_block(a, b, &t, ds_item(name.s, k).s, r)) return false;
     return true;
 }
 
 static bool read_messages(struct messages *a, const json_t *body, struct ds_refusal *r)
 {
     const json_t *messages;
-    if (!ds_talk_member(body, "messages", JSON_ARRAY, &messages, r)) return false;
-    if (!json_array_size(messages)) return ds_refuse(r, 400, "messages", "'messages' is missing or empty");
+    if (!ds_field_items(body, "messages", &messages, r)) return false;
     for (size_t i = 0; i < json_array_size(messages); i++)
-        if (!read_message(a, json_array_get(messages, i), i, r)) return false;
+        if (!read_message(a, json_array_get(messages, i), ds_item("messages", i).s, r)) return false;
     return true;
 }
 
@@ -484,19 +494,13 @@ static bool read_tools(const struct ds_call *c, struct messages *a, struct ds_re
 {
     const json_t *tools, *tool;
     size_t i;
-    if (!ds_talk_member(c->body, "tools", JSON_ARRAY, &tools, r)) return false;
+    if (!ds_field_json(c->body, "tools", JSON_ARRAY, &tools, r)) return false;
     json_array_foreach((json_t *)(uintptr_t)tools, i, tool) {
-        char where[32], line[160];
-        const char *type = json_string_value(json_object_get(tool, "type"));
-        const char *name = json_string_value(json_object_get(tool, "name"));
-        const json_t *schema = json_object_get(tool, "input_schema");
-        snprintf(where, sizeof where, "tools[%zu]", i);
-        if (type && strcmp(type, "custom") && !schema) {
-            snprintf(line, sizeof line, "a tool of type '%.40s' is left out: it is not one that the model could call", type);
-            c->note(c, line);
-        } else if (!ds_talk_tool(&a->t, name, json_object_get(tool, "description"), schema, where, r)) {
-            return false;
-        }
+        const char *type = NULL;
+        struct ds_name where = ds_item("tools", i);
+        if (!ds_is_object(tool, where.s, r) || !ds_field_text(tool, ds_name(where.s, "type").s, &type, r)) return false;
+        if (!json_object_get(tool, "input_schema") && ds_talk_leaves_out(c, type, "custom")) continue;
+        if (!ds_talk_tool(&a->t, tool, where.s, "input_schema", r)) return false;
     }
     return true;
 }
@@ -506,31 +510,55 @@ static bool read_chat(const struct ds_call *c, struct messages *a, struct ds_ref
     const json_t *choice;
     const char *type = "auto", *name = NULL;
     bool no_parallel = false;
-    if (!ds_talk_member(c->body, "tool_choice", JSON_OBJECT, &choice, r) || !ds_field_text(choice, "type", &type, r) ||
-        !ds_field_text(choice, "name", &name, r) || !ds_field_bool(choice, "disable_parallel_tool_use", &no_parallel, r))
+    if (!ds_field_json(c->body, "tool_choice", JSON_OBJECT, &choice, r) ||
+        !ds_field_word(choice, "tool_choice.type", "auto any tool none", &type, r) ||
+        !ds_field_bool(choice, "tool_choice.disable_parallel_tool_use", &no_parallel, r))
         return false;
-    a->t.one_call = no_parallel || !strcmp(type, "tool");
+    bool named = !strcmp(type, "tool");
+    if (named && !ds_field_name(choice, "tool_choice.name", &name, r)) return false;
+    a->t.one_call = no_parallel || named;
     if (strcmp(type, "none") && !read_tools(c, a, r)) return false;
     if (!read_system(c, a, r) || !read_messages(a, c->body, r)) return false;
-    if (!strcmp(type, "none") || !strcmp(type, "auto")) return true;
-    if (!strcmp(type, "any")) return ds_talk_force_call(&a->t, NULL, "tool_choice", r);
-    if (!strcmp(type, "tool") && name) return ds_talk_force_call(&a->t, name, "tool_choice", r);
-    return ds_refuse(r, 400, "tool_choice", "'tool_choice' is '%.40s', expected auto, none, any, or tool with a name", type);
+    return named || !strcmp(type, "any") ? ds_talk_force_call(&a->t, name, "tool_choice", r) : true;
 }
 
 /* Thinking is off in this API unless the request turns it on. */
 static bool read_thinking(const struct ds_call *c, struct messages *a, struct ds_refusal *r)
 {
     const json_t *o;
-    const char *type = "disabled";
-    if (!ds_talk_member(c->body, "thinking", JSON_OBJECT, &o, r) || !ds_field_text(o, "type", &type, r)) return false;
+    const char *type = "disabled", *display;
+    int64_t budget;
+    if (!ds_field_json(c->body, "thinking", JSON_OBJECT, &o, r) ||
+        !ds_field_word(o, "thinking.type", "enabled adaptive disabled", &type, r) ||
+        !ds_field_int(o, "thinking.budget_tokens", 1, INT32_MAX, &budget, r) || !ds_field_text(o, "thinking.display", &display, r))
+        return false;
     a->t.thinking = strcmp(type, "disabled") != 0;
     return true;
 }
 
+/* Fields of the API that this server does not read. */
+static bool check_others(const json_t *body, struct ds_refusal *r)
+{
+    static const struct ds_rule rules[] = {
+        { DS_RULE_OBJECT, "metadata", NULL }, { DS_RULE_TEXT, "service_tier", NULL }, { DS_RULE_TEXT, "inference_geo", NULL },
+        { DS_RULE_OBJECT, "context_management", NULL }, { DS_RULE_OBJECT, "cache_control", NULL },
+        { DS_RULE_NOT, "container", "nothing is run here" }, { DS_RULE_NOT, "mcp_servers", "tools of other servers are not called here" },
+        { DS_RULE_NOT, "output_format", "answers are held to no schema" }, { DS_RULE_END, NULL, NULL },
+    };
+    static const struct ds_rule of_output[] = {
+        { DS_RULE_WORD, "effort", "low medium high xhigh max" }, { DS_RULE_NOT, "format", "answers are held to no schema" },
+        { DS_RULE_END, NULL, NULL },
+    };
+    const json_t *output, *metadata = json_object_get(body, "metadata");
+    const char *user;
+    return ds_field_rules(body, "", rules, r) && ds_field_text(metadata, "metadata.user_id", &user, r) &&
+           ds_field_json(body, "output_config", JSON_OBJECT, &output, r) && ds_field_rules(output, "output_config", of_output, r);
+}
+
 static bool read_all(const struct ds_call *c, struct messages *a, struct ds_request *q, struct ds_refusal *r)
 {
-    return ds_talk_open(&a->t, c, "msg_", r) && read_thinking(c, a, r) && ds_talk_common(&a->t, c, q, r) && read_chat(c, a, r);
+    return ds_talk_open(&a->t, c, "msg_", r) && read_thinking(c, a, r) && check_others(c->body, r) &&
+           ds_talk_common(&a->t, c, q, r) && read_chat(c, a, r);
 }
 
 static bool fill(const struct ds_call *c, struct messages *a, struct ds_request *q, struct ds_refusal *r)
@@ -546,37 +574,29 @@ static bool fill(const struct ds_call *c, struct messages *a, struct ds_request 
 
 static void handle(const struct ds_call *c, struct ds_reply *r)
 {
-    struct messages *a = calloc(1, sizeof *a);
-    struct ds_request *q = malloc(sizeof *q);
-    if (!a || !q) {
-        ds_refuse(&r->refusal, 503, NULL, "no memory for the request");
-        free(a);
-        free(q);
-        return;
-    }
-    ds_request_init(q);
-    q->label = "messages";
+    struct messages *a = ds_reply_by_engine(r, &messages_api, sizeof *a, "messages");
+    if (!a) return;
     ds_bytes_init(&a->blocks, (size_t)1 << 30);
     ds_bytes_init(&a->text, (size_t)1 << 30);
-    r->request = q;
-    r->api = &messages_api;
-    r->ctx = a;
-    fill(c, a, q, &r->refusal);              /* what a refusal leaves behind is freed by the server */
+    fill(c, a, r->request, &r->refusal);
 }
 
-/* The same chat, its ids counted. A prompt past the window has a count too. */
+static void say_nothing(const struct ds_call *c, const char *sentence)
+{
+    (void)c;
+    (void)sentence;
+}
+
+/* The same chat, its ids counted. A prompt past the window has a count too. What there is to note, the request itself notes. */
 static void count_tokens(const struct ds_call *c, struct ds_reply *r)
 {
-    struct messages *a = calloc(1, sizeof *a);
+    struct messages a = { .n_blocks = 0 };
     struct ds_request q;
     struct ds_json_out j;
+    struct ds_call silent = *c;
+    silent.note = say_nothing;
     ds_request_init(&q);
-    if (!a) {
-        ds_refuse(&r->refusal, 503, NULL, "no memory for the request");
-        return;
-    }
-    bool counted = read_all(c, a, &q, &r->refusal) && (ds_talk_encode(&a->t, c, &q, "messages", &r->refusal) || q.prompt.n);
-    if (counted) {
+    if (read_all(&silent, &a, &q, &r->refusal) && (ds_talk_encode(&a.t, c, &q, "messages", &r->refusal) || q.prompt.n)) {
         r->refusal.status = 0;
         ds_jo_init(&j, &r->body, false);
         ds_jo_obj(&j);
@@ -585,7 +605,7 @@ static void count_tokens(const struct ds_call *c, struct ds_reply *r)
         ds_bytes_puts(&r->body, "\n");
     }
     ds_request_free(&q);
-    on_free(a);
+    ds_talk_close(&a.t);
 }
 
 const struct ds_route ds_routes_messages[] = {

@@ -341,59 +341,60 @@ static const struct ds_api chat_api = { on_begin, on_started, on_progress, on_pi
 
 /* --- request ------------------------------------------------------------------------------------------------ */
 
-static bool read_role(const json_t *m, const char *where, enum ds_chat_role *role, struct ds_refusal *r)
+static bool read_call(struct chat *a, const json_t *call, const char *where, struct ds_refusal *r)
 {
-    static const struct { const char *name; enum ds_chat_role role; } roles[] = {
-        { "system", DS_ROLE_SYSTEM }, { "developer", DS_ROLE_SYSTEM }, { "user", DS_ROLE_USER }, { "assistant", DS_ROLE_ASSISTANT },
-        { "tool", DS_ROLE_TOOL },     { "function", DS_ROLE_TOOL },
-    };
-    const char *name = json_string_value(json_object_get(m, "role"));
-    for (size_t i = 0; name && i < sizeof roles / sizeof *roles; i++) {
-        if (strcmp(name, roles[i].name)) continue;
-        *role = roles[i].role;
-        return true;
-    }
-    return ds_refuse(r, 400, where, "'%s.role' is '%.40s', expected system, developer, user, assistant or tool", where, name ? name : "");
+    const json_t *f = json_object_get(call, "function");
+    const char *id, *type;
+    struct ds_name function = ds_name(where, "function");
+    return ds_is_object(call, where, r) && ds_field_text(call, ds_name(where, "id").s, &id, r) &&
+           ds_field_word(call, ds_name(where, "type").s, "function", &type, r) && ds_is_object(f, function.s, r) &&
+           ds_talk_call(&a->t, f, function.s, "arguments", r);
 }
 
 static bool read_calls(struct chat *a, const json_t *m, const char *where, struct ds_refusal *r)
 {
     const json_t *calls, *call;
+    struct ds_name name = ds_name(where, "tool_calls");
     size_t i;
-    if (!ds_talk_member(m, "tool_calls", JSON_ARRAY, &calls, r)) return false;
-    json_array_foreach((json_t *)(uintptr_t)calls, i, call) {
-        const json_t *f = json_object_get(call, "function");
-        const char *name = json_string_value(json_object_get(f, "name"));
-        if (!name) return ds_refuse(r, 400, where, "'%s.tool_calls[%zu]' has no function with a name", where, i);
-        ds_dialog_call(a->t.d, name, json_object_get(f, "arguments"));
-    }
+    if (!ds_field_json(m, name.s, JSON_ARRAY, &calls, r)) return false;
+    json_array_foreach((json_t *)(uintptr_t)calls, i, call)
+        if (!read_call(a, call, ds_item(name.s, i).s, r)) return false;
     return true;
 }
 
-static bool read_message(struct chat *a, const json_t *m, size_t i, struct ds_refusal *r)
+static bool read_assistant(struct chat *a, const json_t *m, const char *where, struct ds_refusal *r)
 {
-    char where[48], content[64];
-    enum ds_chat_role role = DS_ROLE_USER;
-    const char *reasoning = NULL;
-    snprintf(where, sizeof where, "messages[%zu]", i);
-    snprintf(content, sizeof content, "%s.content", where);
-    if (!json_is_object(m)) return ds_refuse(r, 400, where, "'%s' is not an object", where);
-    if (!read_role(m, where, &role, r)) return false;
-    ds_dialog_begin(a->t.d, role);
-    if (role != DS_ROLE_ASSISTANT) return ds_talk_content(&a->t, json_object_get(m, "content"), content, "", r);
-    if (!ds_field_text(m, "reasoning_content", &reasoning, r) || (!reasoning && !ds_field_text(m, "reasoning", &reasoning, r)))
+    static const char *const names[] = { "reasoning_content", "reasoning", "refusal" };
+    const json_t *text[3];
+    for (int i = 0; i < 3; i++)
+        if (!ds_field_json(m, ds_name(where, names[i]).s, JSON_STRING, &text[i], r)) return false;
+    const json_t *reasoning = text[0] ? text[0] : text[1];
+    if (reasoning) ds_dialog_reasoning(a->t.d, json_string_value(reasoning), json_string_length(reasoning));
+    if (text[2]) ds_dialog_text(a->t.d, json_string_value(text[2]), json_string_length(text[2]));
+    return read_calls(a, m, where, r);
+}
+
+static bool read_message(struct chat *a, const json_t *m, const char *where, struct ds_refusal *r)
+{
+    static const struct ds_rule others[] = {
+        { DS_RULE_TEXT, "name", NULL }, { DS_RULE_TEXT, "tool_call_id", NULL }, { DS_RULE_NOT, "audio", "only text is read here" },
+        { DS_RULE_NOT, "function_call", "'tool_calls' took its place" }, { DS_RULE_END, NULL, NULL },
+    };
+    enum ds_chat_role role;
+    if (!ds_is_object(m, where, r) || !ds_talk_role(m, where, "system developer user assistant tool function", &role, r) ||
+        !ds_field_rules(m, where, others, r))
         return false;
-    if (reasoning) ds_dialog_reasoning(a->t.d, reasoning, strlen(reasoning));
-    return ds_talk_content(&a->t, json_object_get(m, "content"), content, "", r) && read_calls(a, m, where, r);
+    ds_dialog_begin(a->t.d, role);
+    return ds_talk_content(&a->t, m, ds_name(where, "content").s, "", r) &&
+           (role != DS_ROLE_ASSISTANT || read_assistant(a, m, where, r));
 }
 
 static bool read_messages(struct chat *a, const json_t *body, struct ds_refusal *r)
 {
     const json_t *messages;
-    if (!ds_talk_member(body, "messages", JSON_ARRAY, &messages, r)) return false;
-    if (!json_array_size(messages)) return ds_refuse(r, 400, "messages", "'messages' is missing or empty");
+    if (!ds_field_items(body, "messages", &messages, r)) return false;
     for (size_t i = 0; i < json_array_size(messages); i++)
-        if (!read_message(a, json_array_get(messages, i), i, r)) return false;
+        if (!read_message(a, json_array_get(messages, i), ds_item("messages", i).s, r)) return false;
     return true;
 }
 
@@ -401,21 +402,15 @@ static bool read_tools(const struct ds_call *c, struct chat *a, const json_t *bo
 {
     const json_t *tools, *tool;
     size_t i;
-    if (!ds_talk_member(body, "tools", JSON_ARRAY, &tools, r)) return false;
+    if (!ds_field_json(body, "tools", JSON_ARRAY, &tools, r)) return false;
     json_array_foreach((json_t *)(uintptr_t)tools, i, tool) {
-        char where[32], line[160];
-        const char *type = json_string_value(json_object_get(tool, "type")), *name;
-        const json_t *f = json_object_get(tool, "function");
-        snprintf(where, sizeof where, "tools[%zu]", i);
-        if (type && strcmp(type, "function")) {
-            snprintf(line, sizeof line, "a tool of type '%.40s' is left out: it is not one that the model could call", type);
-            c->note(c, line);
-            continue;
-        }
-        name = json_string_value(json_object_get(f, "name"));
-        if (!name || !*name) return ds_refuse(r, 400, where, "'%s' has no function with a name", where);
-        if (!ds_talk_tool(&a->t, name, json_object_get(f, "description"), json_object_get(f, "parameters"), where, r))
-            return false;
+        const char *type = NULL;
+        struct ds_name where = ds_item("tools", i), of = ds_name(where.s, "type");
+        if (!ds_is_object(tool, where.s, r) || !ds_field_text(tool, of.s, &type, r)) return false;
+        if (type && !strcmp(type, "custom"))
+            return ds_refuse(r, 400, of.s, "'%s' is 'custom', which is not supported in this API: expected function", of.s);
+        if (ds_talk_leaves_out(c, type, "function")) continue;
+        if (!ds_talk_tool(&a->t, json_object_get(tool, "function"), ds_name(where.s, "function").s, "parameters", r)) return false;
     }
     return true;
 }
@@ -423,48 +418,57 @@ static bool read_tools(const struct ds_call *c, struct chat *a, const json_t *bo
 /* none: no tools are shown. auto: as it comes. required, or a name: the answer is made to begin with a call. */
 static bool read_choice(const struct ds_call *c, struct chat *a, struct ds_refusal *r)
 {
-    const json_t *v = json_object_get(c->body, "tool_choice");
-    const char *mode = json_string_value(v), *name = json_string_value(json_object_get(json_object_get(v, "function"), "name"));
+    const char *mode = "auto", *name = NULL, *type;
+    const json_t *v = json_object_get(c->body, "tool_choice"), *f = json_object_get(v, "function");
     bool parallel = true;
     if (!ds_field_bool(c->body, "parallel_tool_calls", &parallel, r)) return false;
-    a->t.one_call = !parallel;
-    if (mode && !strcmp(mode, "none")) return read_messages(a, c->body, r);
-    if (!read_tools(c, a, c->body, r) || !read_messages(a, c->body, r)) return false;
-    if (!v || json_is_null(v) || (mode && !strcmp(mode, "auto"))) return true;
-    if (mode && !strcmp(mode, "required")) return ds_talk_force_call(&a->t, NULL, "tool_choice", r);
-    if (!name)
-        return ds_refuse(r, 400, "tool_choice",
-                         "'tool_choice' is neither none, auto, required nor {\"type\": \"function\", \"function\": {\"name\": ...}}");
-    a->t.one_call = true;
-    return ds_talk_force_call(&a->t, name, "tool_choice", r);
+    if (json_is_object(v)) {
+        if (!ds_field_word(v, "tool_choice.type", "function", &type, r) || !ds_is_object(f, "tool_choice.function", r) ||
+            !ds_field_name(f, "tool_choice.function.name", &name, r))
+            return false;
+    } else if (!ds_field_word(c->body, "tool_choice", "none auto required", &mode, r)) {
+        return false;
+    }
+    a->t.one_call = !parallel || name;
+    if (strcmp(mode, "none") && !read_tools(c, a, c->body, r)) return false;
+    if (!read_messages(a, c->body, r)) return false;
+    return name || !strcmp(mode, "required") ? ds_talk_force_call(&a->t, name, "tool_choice", r) : true;
 }
 
-static bool read_format(const json_t *body, struct ds_refusal *r)
+/* Fields of the API that this server does not read. */
+static bool check_others(const json_t *body, struct ds_refusal *r)
 {
-    const json_t *f;
-    const char *type = "text";
-    if (!ds_talk_member(body, "response_format", JSON_OBJECT, &f, r) || !ds_field_text(f, "type", &type, r)) return false;
-    if (strcmp(type, "text"))
-        return ds_refuse(r, 400, "response_format", "'response_format' is '%.40s': only text is supported", type);
+    static const struct ds_rule rules[] = {
+        { DS_RULE_TEXT, "user", NULL }, { DS_RULE_TEXT, "service_tier", NULL }, { DS_RULE_TEXT, "safety_identifier", NULL },
+        { DS_RULE_TEXT, "prompt_cache_key", NULL }, { DS_RULE_TEXT, "prompt_cache_retention", NULL }, { DS_RULE_BOOL, "store", NULL },
+        { DS_RULE_OBJECT, "metadata", NULL }, { DS_RULE_OBJECT, "prediction", NULL }, { DS_RULE_WORD, "verbosity", "low medium high" },
+        { DS_RULE_NOT, "functions", "'tools' took its place" }, { DS_RULE_NOT, "function_call", "'tool_choice' took its place" },
+        { DS_RULE_NOT, "audio", "answers are text" }, { DS_RULE_NOT, "web_search_options", "nothing is searched here" },
+        { DS_RULE_END, NULL, NULL },
+    };
+    const json_t *format, *modalities, *m;
+    const char *type;
+    size_t i;
+    if (!ds_field_rules(body, "", rules, r) || !ds_field_json(body, "response_format", JSON_OBJECT, &format, r) ||
+        !ds_field_word(format, "response_format.type", "text", &type, r) ||
+        !ds_field_json(body, "modalities", JSON_ARRAY, &modalities, r))
+        return false;
+    json_array_foreach((json_t *)(uintptr_t)modalities, i, m)
+        if (!json_is_string(m) || strcmp(json_string_value(m), "text"))
+            return ds_refuse(r, 400, "modalities", "'modalities' holds another than \"text\", and answers are text");
     return true;
 }
 
 static bool read_shape(const struct ds_call *c, struct chat *a, struct ds_request *q, struct ds_refusal *r)
 {
     int64_t n = 1, top = -1, max = -1;
-    const char *effort = NULL;
-    const json_t *options;
     if (!ds_field_int(c->body, "n", 1, 128, &n, r) || !ds_field_int(c->body, "max_tokens", 0, INT32_MAX, &max, r) ||
         !ds_field_int(c->body, "max_completion_tokens", 0, INT32_MAX, &max, r) || !ds_field_bool(c->body, "logprobs", &a->logprobs, r) ||
-        !ds_field_int(c->body, "top_logprobs", 0, DS_LOGPROBS_MAX, &top, r) || !ds_field_text(c->body, "reasoning_effort", &effort, r) ||
-        !ds_talk_member(c->body, "stream_options", JSON_OBJECT, &options, r) ||
-        !ds_field_bool(options, "include_usage", &a->include_usage, r) || !read_format(c->body, r))
+        !ds_field_int(c->body, "top_logprobs", 0, DS_LOGPROBS_MAX, &top, r) || !ds_talk_effort(&a->t, c->body, "reasoning_effort", r) ||
+        !ds_field_stream_options(c->body, &a->include_usage, r) || !check_others(c->body, r))
         return false;
     if (n != 1) return ds_refuse(r, 400, "n", "'n' is %lld, one answer at a time is given", (long long)n);
     if (top >= 0 && !a->logprobs) return ds_refuse(r, 400, "top_logprobs", "'top_logprobs' needs 'logprobs' to be true");
-    if (json_object_get(c->body, "functions"))
-        return ds_refuse(r, 400, "functions", "'functions' is not supported: 'tools' took its place");
-    if (effort) a->t.thinking = strcmp(effort, "none") && strcmp(effort, "minimal");
     q->max_new = max;
     q->logprobs = !a->logprobs ? -1 : top < 0 ? 0 : (int)top;
     return true;
@@ -480,22 +484,11 @@ static bool fill(const struct ds_call *c, struct chat *a, struct ds_request *q, 
 
 static void handle(const struct ds_call *c, struct ds_reply *r)
 {
-    struct chat *a = calloc(1, sizeof *a);
-    struct ds_request *q = malloc(sizeof *q);
-    if (!a || !q) {
-        ds_refuse(&r->refusal, 503, NULL, "no memory for the request");
-        free(a);
-        free(q);
-        return;
-    }
-    ds_request_init(q);
-    q->label = "chat";
+    struct chat *a = ds_reply_by_engine(r, &chat_api, sizeof *a, "chat");
+    if (!a) return;
     struct ds_bytes *texts[] = { &a->content, &a->reasoning, &a->calls, &a->probs, &a->chunk_probs };
     for (int i = 0; i < 5; i++) ds_bytes_init(texts[i], (size_t)1 << 30);
-    r->request = q;
-    r->api = &chat_api;
-    r->ctx = a;
-    fill(c, a, q, &r->refusal);              /* what a refusal leaves behind is freed by the server */
+    fill(c, a, r->request, &r->refusal);
 }
 
 const struct ds_route ds_routes_chat[] = {

@@ -3,10 +3,11 @@
 
 #include "chat/value.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum item { NO_ITEM, REASONING, MESSAGE, CALL };
+enum item { NO_ITEM, REASONING, MESSAGE, CALL, CUSTOM };        /* CUSTOM: a call whose one argument is free text */
 
 struct responses {
     struct ds_talk t;
@@ -15,10 +16,12 @@ struct responses {
     char *instructions;             /* NULL: none */
     float temperature, top_p;
     json_t *tools, *choice;         /* the request's own; NULL: none */
+    json_t *custom;                 /* an object whose keys are the names of the custom tools */
     enum item item;                 /* the one that is open */
     int n_items;                    /* those that were opened */
     char item_id[48], call_id[48];
     struct ds_bytes name, text;     /* of the open item: a call's name; its text or arguments */
+    struct ds_bytes arguments;      /* of an open custom call: JSON around its text */
     struct ds_bytes items;          /* items that are whole, for "output" */
 };
 
@@ -70,9 +73,10 @@ static double rounded(float v)
     return (double)(int64_t)((double)v * 1e6 + 0.5) / 1e6;
 }
 
-static void echo(const struct responses *a, struct ds_json_out *j)
+/* Of its fields the request gets those back that the shape wants. Instructions and tools, which may be long, come once: at the end. */
+static void echo(const struct responses *a, bool over, struct ds_json_out *j)
 {
-    ds_jo_member_str(j, "instructions", a->instructions);
+    ds_jo_member_str(j, "instructions", over ? a->instructions : NULL);
     ds_jo_key(j, "max_output_tokens");
     if (a->max_output < 0) ds_jo_null(j);
     else ds_jo_int(j, a->max_output);
@@ -91,19 +95,18 @@ static void echo(const struct responses *a, struct ds_json_out *j)
     member_of_member(j, "format", "type", "text");
     ds_jo_obj_end(j);
     ds_jo_member_str(j, "truncation", "disabled");
-    const char *choice = json_string_value(a->choice);
+    ds_jo_key(j, "tool_choice");
     if (json_is_object(a->choice)) {
-        ds_jo_key(j, "tool_choice");
         ds_jo_obj(j);
-        ds_jo_member_str(j, "type", "function");
+        ds_jo_member_str(j, "type", json_string_value(json_object_get(a->choice, "type")));
         ds_jo_member_str(j, "name", json_string_value(json_object_get(a->choice, "name")));
         ds_jo_obj_end(j);
     } else {
-        ds_jo_member_str(j, "tool_choice", choice ? choice : "auto");
+        ds_jo_str(j, json_is_string(a->choice) ? json_string_value(a->choice) : "auto");
     }
     ds_jo_key(j, "tools");
     ds_jo_arr(j);
-    for (size_t i = 0; i < json_array_size(a->tools); i++) {
+    for (size_t i = 0; over && i < json_array_size(a->tools); i++) {
         if (i) ds_bytes_puts(j->b, ",");
         ds_value_dump(j->b, json_array_get(a->tools, i));
     }
@@ -128,7 +131,7 @@ static void response(const struct responses *a, const struct ds_ending *f, const
         ds_jo_null(j);
     }
     member_of_member(j, "incomplete_details", "reason", f && ds_talk_is_cut(&a->t, f) ? "max_output_tokens" : NULL);
-    echo(a, j);
+    echo(a, f || failure, j);
     ds_jo_key(j, "output");
     ds_jo_arr(j);
     if (a->items.n) ds_bytes_add(j->b, a->items.p, a->items.n);
@@ -174,6 +177,11 @@ static void item_event(struct responses *a, struct ds_json_out *j, const char *t
 
 /* --- items ------------------------------------------------------------------------------------------------- */
 
+static bool is_call(enum item kind) { return kind == CALL || kind == CUSTOM; }
+
+/* The member that holds an item's text, by item. */
+static const char *const text_members[] = { "", "text", "text", "arguments", "input" };
+
 static void part(const struct responses *a, bool whole, struct ds_json_out *j)
 {
     static const struct ds_bytes none = { .n = 0 };
@@ -194,16 +202,16 @@ static void part(const struct responses *a, bool whole, struct ds_json_out *j)
 /* The open item, empty or whole. */
 static void item(const struct responses *a, bool whole, struct ds_json_out *j)
 {
-    static const char *const types[] = { "", "reasoning", "message", "function_call" };
+    static const char *const types[] = { "", "reasoning", "message", "function_call", "custom_tool_call" };
     static const struct ds_bytes none = { .n = 0 };
     ds_jo_obj(j);
     ds_jo_member_str(j, "id", a->item_id);
     ds_jo_member_str(j, "type", types[a->item]);
     ds_jo_member_str(j, "status", whole ? "completed" : "in_progress");
-    if (a->item == CALL) {
+    if (is_call(a->item)) {
         ds_jo_member_str(j, "call_id", a->call_id);
         ds_jo_member_text(j, "name", &a->name);
-        ds_jo_member_text(j, "arguments", whole ? &a->text : &none);
+        ds_jo_member_text(j, text_members[a->item], whole ? &a->text : &none);
     } else {
         if (a->item == MESSAGE) ds_jo_member_str(j, "role", "assistant");
         if (a->item == REASONING) {
@@ -241,18 +249,17 @@ static void part_event(struct responses *a, const char *type, bool whole)
 /* delta NULL: the text is whole, and told once more. */
 static void text_event(struct responses *a, const char *delta, size_t n)
 {
-    static const char *const deltas[] = { "", "response.reasoning_text.delta", "response.output_text.delta",
-                                          "response.function_call_arguments.delta" };
-    static const char *const dones[] = { "", "response.reasoning_text.done", "response.output_text.done",
-                                         "response.function_call_arguments.done" };
+    static const char *const kinds[] = { "", "reasoning_text", "output_text", "function_call_arguments", "custom_tool_call_input" };
     struct ds_json_out j;
-    item_event(a, &j, delta ? deltas[a->item] : dones[a->item], a->item != CALL);
+    char type[64];
+    snprintf(type, sizeof type, "response.%s.%s", kinds[a->item], delta ? "delta" : "done");
+    item_event(a, &j, type, !is_call(a->item));
     if (delta) {
         ds_jo_key(&j, "delta");
         ds_jo_strn(&j, delta, n);
     } else {
         if (a->item == CALL) ds_jo_member_text(&j, "name", &a->name);
-        ds_jo_member_text(&j, a->item == CALL ? "arguments" : "text", &a->text);
+        ds_jo_member_text(&j, text_members[a->item], &a->text);
     }
     if (a->item == MESSAGE) {
         ds_jo_key(&j, "logprobs");
@@ -271,7 +278,7 @@ static void close_item(struct responses *a)
     item(a, true, &j);
     if (a->t.stream) {
         text_event(a, NULL, 0);
-        if (a->item != CALL) part_event(a, "response.content_part.done", true);
+        if (!is_call(a->item)) part_event(a, "response.content_part.done", true);
         added_or_done(a, "response.output_item.done", true);
     }
     a->item = NO_ITEM;
@@ -279,36 +286,54 @@ static void close_item(struct responses *a)
 
 static void open_item(struct responses *a, enum item kind)
 {
-    static const char *const prefixes[] = { "", "rs_", "msg_", "fc_" };
-    if (a->item == kind && kind != CALL) return;
+    static const char *const prefixes[] = { "", "rs_", "msg_", "fc_", "ctc_" };
+    if (a->item == kind && !is_call(kind)) return;
     close_item(a);
     a->item = kind;
     a->n_items++;
-    a->text.n = 0;
+    a->text.n = a->arguments.n = 0;
     ds_make_id(a->item_id, prefixes[kind]);
-    if (kind == CALL) ds_make_id(a->call_id, "call_");
+    if (is_call(kind)) ds_make_id(a->call_id, "call_");
     if (!a->t.stream) return;
     added_or_done(a, "response.output_item.added", false);
-    if (kind != CALL) part_event(a, "response.content_part.added", false);
+    if (!is_call(kind)) part_event(a, "response.content_part.added", false);
+}
+
+static void add_text(struct responses *a, const char *text, size_t n)
+{
+    ds_bytes_add(&a->text, text, n);
+    if (a->t.stream) text_event(a, text, n);
+}
+
+static void open_call(struct responses *a, const char *name, size_t n)
+{
+    close_item(a);
+    a->name.n = 0;
+    ds_bytes_add(&a->name, name, n);
+    open_item(a, json_object_get(a->custom, a->name.p) ? CUSTOM : CALL);
+}
+
+/* The free text of a custom call is what its one parameter holds, or all that the model gave, when that is something else. */
+static void close_call(struct responses *a)
+{
+    json_t *v = a->item == CUSTOM ? json_loadb(a->arguments.p, a->arguments.n, JSON_ALLOW_NUL, NULL) : NULL;
+    const json_t *input = json_object_get(v, "input");
+    if (json_is_string(input)) add_text(a, json_string_value(input), json_string_length(input));
+    else if (a->item == CUSTOM) add_text(a, a->arguments.p, a->arguments.n);
+    json_decref(v);
+    close_item(a);
 }
 
 static void said(void *ctx, enum ds_said kind, const char *text, size_t n)
 {
-    static const enum item of[] = { [DS_SAID_CONTENT] = MESSAGE, [DS_SAID_REASONING] = REASONING, [DS_SAID_CALL] = CALL };
     struct responses *a = ctx;
-    if (kind == DS_SAID_CALL_END) {
-        close_item(a);
-        return;
+    if (kind == DS_SAID_CALL) open_call(a, text, n);
+    else if (kind == DS_SAID_CALL_END) close_call(a);
+    else if (kind == DS_SAID_ARGUMENTS && a->item == CUSTOM) ds_bytes_add(&a->arguments, text, n);
+    else {
+        if (kind != DS_SAID_ARGUMENTS) open_item(a, kind == DS_SAID_REASONING ? REASONING : MESSAGE);
+        add_text(a, text, n);
     }
-    if (kind == DS_SAID_CALL) {
-        close_item(a);
-        a->name.n = 0;
-        ds_bytes_add(&a->name, text, n);
-    }
-    if (kind != DS_SAID_ARGUMENTS) open_item(a, of[kind]);
-    if (kind == DS_SAID_CALL) return;
-    ds_bytes_add(&a->text, text, n);
-    if (a->t.stream) text_event(a, text, n);
 }
 
 /* --- adapter ----------------------------------------------------------------------------------------------- */
@@ -393,10 +418,12 @@ static void on_free(void *ctx)
     ds_talk_close(&a->t);
     ds_bytes_free(&a->name);
     ds_bytes_free(&a->text);
+    ds_bytes_free(&a->arguments);
     ds_bytes_free(&a->items);
     free(a->instructions);
     json_decref(a->tools);
     json_decref(a->choice);
+    json_decref(a->custom);
     free(a);
 }
 
@@ -419,55 +446,54 @@ static void begin_assistant(struct responses *a, struct turn *t, bool goes_on)
 
 static bool read_message(struct responses *a, const json_t *m, const char *where, struct turn *t, struct ds_refusal *r)
 {
-    static const struct { const char *name; enum ds_chat_role role; } roles[] = {
-        { "system", DS_ROLE_SYSTEM }, { "developer", DS_ROLE_SYSTEM }, { "user", DS_ROLE_USER }, { "assistant", DS_ROLE_ASSISTANT },
-    };
-    const char *name = json_string_value(json_object_get(m, "role"));
-    size_t i = 0;
-    while (i < 4 && (!name || strcmp(name, roles[i].name))) i++;
-    if (i == 4)
-        return ds_refuse(r, 400, where, "'%s.role' is '%.40s', expected system, developer, user or assistant", where, name ? name : "");
-    if (roles[i].role == DS_ROLE_ASSISTANT) {
+    enum ds_chat_role role;
+    if (!ds_talk_role(m, where, "system developer user assistant", &role, r)) return false;
+    if (role == DS_ROLE_ASSISTANT) {
         begin_assistant(a, t, !t->called);
     } else {
-        ds_dialog_begin(a->t.d, roles[i].role);
+        ds_dialog_begin(a->t.d, role);
         t->open = false;
     }
-    return ds_talk_content(&a->t, json_object_get(m, "content"), where, "", r);
+    return ds_talk_content(&a->t, m, ds_name(where, "content").s, "", r);
 }
 
-static bool read_reasoning(struct responses *a, const json_t *m, struct turn *t)
+/* Its texts, or where there are none, those of its summary. */
+static bool read_reasoning(struct responses *a, const json_t *m, const char *where, struct turn *t, struct ds_refusal *r)
 {
     static const char *const lists[] = { "content", "summary" };
+    const json_t *parts[2], *p, *text;
+    size_t i;
     begin_assistant(a, t, false);
-    for (int k = 0; k < 2; k++) {
-        size_t i;
-        json_t *p;
-        json_array_foreach(json_object_get(m, lists[k]), i, p) {
-            const char *text = json_string_value(json_object_get(p, "text"));
-            if (text) ds_dialog_reasoning(a->t.d, text, strlen(text));
-        }
-        if (json_array_size(json_object_get(m, lists[k]))) break;
+    for (int k = 0; k < 2; k++)
+        if (!ds_field_json(m, ds_name(where, lists[k]).s, JSON_ARRAY, &parts[k], r)) return false;
+    int k = !json_array_size(parts[0]);
+    json_array_foreach((json_t *)(uintptr_t)parts[k], i, p) {
+        struct ds_name at = ds_item(ds_name(where, lists[k]).s, i);
+        if (!ds_is_object(p, at.s, r) || !ds_field_json(p, ds_name(at.s, "text").s, JSON_STRING, &text, r)) return false;
+        if (text) ds_dialog_reasoning(a->t.d, json_string_value(text), json_string_length(text));
     }
     return true;
 }
 
 static bool read_call(struct responses *a, const json_t *m, const char *where, struct turn *t, struct ds_refusal *r)
 {
-    const char *name = json_string_value(json_object_get(m, "name"));
-    if (!name) return ds_refuse(r, 400, where, "'%s' is a call without a name", where);
     begin_assistant(a, t, true);
     t->called = true;
-    const json_t *input = json_object_get(m, "input");
-    if (!json_is_string(input)) {
-        ds_dialog_call(a->t.d, name, json_object_get(m, "arguments"));
-        return true;
-    }
-    json_t *wrapped = json_object();           /* a custom tool's call: one text */
+    return ds_talk_call(&a->t, m, where, "arguments", r);
+}
+
+/* A custom tool's call: one text. */
+static bool read_custom_call(struct responses *a, const json_t *m, const char *where, struct turn *t, struct ds_refusal *r)
+{
+    const json_t *input;
+    if (!ds_field_json(m, ds_name(where, "input").s, JSON_STRING, &input, r)) return false;
+    json_t *call = json_object(), *wrapped = json_object();
     json_object_set(wrapped, "input", (json_t *)(uintptr_t)input);
-    ds_dialog_call(a->t.d, name, wrapped);
-    json_decref(wrapped);
-    return true;
+    json_object_set(call, "name", json_object_get(m, "name"));
+    json_object_set_new(call, "arguments", wrapped);
+    bool ok = read_call(a, call, where, t, r);
+    json_decref(call);
+    return ok;
 }
 
 static bool ends_with(const char *s, const char *end)
@@ -478,16 +504,21 @@ static bool ends_with(const char *s, const char *end)
 
 static bool read_item(struct responses *a, const json_t *m, const char *where, struct turn *t, struct ds_refusal *r)
 {
-    const char *type = json_string_value(json_object_get(m, "type"));
-    if (!json_is_object(m)) return ds_refuse(r, 400, where, "'%s' is not an object", where);
-    if (!type || !strcmp(type, "message")) return read_message(a, m, where, t, r);
-    if (!strcmp(type, "reasoning")) return read_reasoning(a, m, t);
-    if (!strcmp(type, "function_call") || !strcmp(type, "custom_tool_call")) return read_call(a, m, where, t, r);
+    static const struct ds_rule rules[] = {
+        { DS_RULE_TEXT, "id", NULL }, { DS_RULE_TEXT, "call_id", NULL }, { DS_RULE_TEXT, "status", NULL }, { DS_RULE_END, NULL, NULL },
+    };
+    const char *type = "message";
+    struct ds_name of = ds_name(where, "type");
+    if (!ds_is_object(m, where, r) || !ds_field_text(m, of.s, &type, r) || !ds_field_rules(m, where, rules, r)) return false;
+    if (!strcmp(type, "message")) return read_message(a, m, where, t, r);
+    if (!strcmp(type, "reasoning")) return read_reasoning(a, m, where, t, r);
+    if (!strcmp(type, "function_call")) return read_call(a, m, where, t, r);
+    if (!strcmp(type, "custom_tool_call")) return read_custom_call(a, m, where, t, r);
     if (!ends_with(type, "_call_output"))
-        return ds_refuse(r, 400, where, "'%s' is an item of type '%.40s', which cannot be read here", where, type);
+        return ds_refuse(r, 400, of.s, "'%s' is '%.40s', an item that cannot be read here", of.s, type);
     t->open = false;
     ds_dialog_begin(a->t.d, DS_ROLE_TOOL);
-    return ds_talk_content(&a->t, json_object_get(m, "output"), where, "\n\n", r);
+    return ds_talk_content(&a->t, m, ds_name(where, "output").s, "\n\n", r);
 }
 
 static bool read_input(struct responses *a, const json_t *body, struct ds_refusal *r)
@@ -500,33 +531,59 @@ static bool read_input(struct responses *a, const json_t *body, struct ds_refusa
     }
     if (json_is_string(input)) {
         ds_dialog_begin(a->t.d, DS_ROLE_USER);
-        return ds_talk_content(&a->t, input, "input", "", r);
+        return ds_talk_content(&a->t, body, "input", "", r);
     }
-    if (!json_array_size(input))
-        return ds_refuse(r, 400, "input", "'input' is missing, or neither a string nor an array of items");
-    for (size_t i = 0; i < json_array_size(input); i++) {
-        char where[32];
-        snprintf(where, sizeof where, "input[%zu]", i);
-        if (!read_item(a, json_array_get(input, i), where, &t, r)) return false;
-    }
+    if (input && !json_is_null(input) && !json_is_array(input))
+        return ds_refuse(r, 400, "input", "'input' is %s, expected a string or an array of items", ds_json_type(input));
+    if (!ds_field_items(body, "input", &input, r)) return false;
+    for (size_t i = 0; i < json_array_size(input); i++)
+        if (!read_item(a, json_array_get(input, i), ds_item("input", i).s, &t, r)) return false;
     return true;
+}
+
+/* A tool that takes free text, perhaps by a grammar, is shown to the model as a function with one string; what the grammar is, it
+ * can read, but it is not held to it. */
+static bool add_custom(struct responses *a, const json_t *tool, const char *where, struct ds_refusal *r)
+{
+    const json_t *format, *description, *definition;
+    const char *name, *type = "text", *syntax = "";
+    struct ds_name at = ds_name(where, "format");
+    if (!ds_field_name(tool, ds_name(where, "name").s, &name, r) ||
+        !ds_field_json(tool, ds_name(where, "description").s, JSON_STRING, &description, r) ||
+        !ds_field_json(tool, at.s, JSON_OBJECT, &format, r) || !ds_field_word(format, ds_name(at.s, "type").s, "text grammar", &type, r) ||
+        !ds_field_text(format, ds_name(at.s, "syntax").s, &syntax, r) ||
+        !ds_field_json(format, ds_name(at.s, "definition").s, JSON_STRING, &definition, r))
+        return false;
+    struct ds_bytes text;
+    ds_bytes_init(&text, INT32_MAX);
+    if (description) ds_bytes_add(&text, json_string_value(description), json_string_length(description));
+    if (definition) {
+        ds_bytes_printf(&text, "%sThe input follows this %s grammar:\n", text.n ? "\n\n" : "", syntax);
+        ds_bytes_add(&text, json_string_value(definition), json_string_length(definition));
+    }
+    json_t *f = json_pack("{s:s, s:s#, s:{s:s, s:{s:{s:s}}, s:[s]}}", "name", name, "description", text.n ? text.p : "", (int)text.n,
+                          "parameters", "type", "object", "properties", "input", "type", "string", "required", "input");
+    bool ok = f && !json_object_set_new(a->custom, name, json_true());
+    ok = ok ? ds_talk_tool(&a->t, f, where, "parameters", r) : ds_refuse(r, 503, NULL, "no memory for the request");
+    json_decref(f);
+    ds_bytes_free(&text);
+    return ok;
 }
 
 static bool read_tools(const struct ds_call *c, struct responses *a, struct ds_refusal *r)
 {
     const json_t *tools, *tool;
     size_t i;
-    if (!ds_talk_member(c->body, "tools", JSON_ARRAY, &tools, r)) return false;
+    if (!ds_field_json(c->body, "tools", JSON_ARRAY, &tools, r)) return false;
     a->tools = json_incref((json_t *)(uintptr_t)tools);
+    a->custom = json_object();
     json_array_foreach((json_t *)(uintptr_t)tools, i, tool) {
-        char where[32], line[160];
-        const char *type = json_string_value(json_object_get(tool, "type"));
-        const char *name = json_string_value(json_object_get(tool, "name"));
-        snprintf(where, sizeof where, "tools[%zu]", i);
-        if (type && strcmp(type, "function")) {
-            snprintf(line, sizeof line, "a tool of type '%.40s' is left out: it is not one that the model could call", type);
-            c->note(c, line);
-        } else if (!ds_talk_tool(&a->t, name, json_object_get(tool, "description"), json_object_get(tool, "parameters"), where, r)) {
+        const char *type = NULL;
+        struct ds_name where = ds_item("tools", i);
+        if (!ds_is_object(tool, where.s, r) || !ds_field_text(tool, ds_name(where.s, "type").s, &type, r)) return false;
+        if (type && !strcmp(type, "custom")) {
+            if (!add_custom(a, tool, where.s, r)) return false;
+        } else if (!ds_talk_leaves_out(c, type, "function") && !ds_talk_tool(&a->t, tool, where.s, "parameters", r)) {
             return false;
         }
     }
@@ -536,48 +593,78 @@ static bool read_tools(const struct ds_call *c, struct responses *a, struct ds_r
 static bool read_chat(const struct ds_call *c, struct responses *a, struct ds_refusal *r)
 {
     const json_t *v = json_object_get(c->body, "tool_choice");
-    const char *mode = json_string_value(v), *name = json_string_value(json_object_get(v, "name"));
+    const char *mode = "auto", *name = NULL, *type = NULL;
     bool parallel = true;
     if (!ds_field_bool(c->body, "parallel_tool_calls", &parallel, r)) return false;
+    if (json_is_object(v)) {
+        if (!ds_field_word(v, "tool_choice.type", "function custom", &type, r) || !ds_field_name(v, "tool_choice.name", &name, r))
+            return false;
+    } else if (!ds_field_word(c->body, "tool_choice", "none auto required", &mode, r)) {
+        return false;
+    }
     a->t.one_call = !parallel || name;
     a->choice = json_incref((json_t *)(uintptr_t)v);
-    if (!(mode && !strcmp(mode, "none")) && !read_tools(c, a, r)) return false;
+    if (strcmp(mode, "none") && !read_tools(c, a, r)) return false;
     if (!read_input(a, c->body, r)) return false;
-    if (!v || json_is_null(v) || (mode && (!strcmp(mode, "auto") || !strcmp(mode, "none")))) return true;
-    if (mode && !strcmp(mode, "required")) return ds_talk_force_call(&a->t, NULL, "tool_choice", r);
-    if (name) return ds_talk_force_call(&a->t, name, "tool_choice", r);
-    return ds_refuse(r, 400, "tool_choice", "'tool_choice' is neither none, auto, required nor {\"type\": \"function\", \"name\": ...}");
+    return name || !strcmp(mode, "required") ? ds_talk_force_call(&a->t, name, "tool_choice", r) : true;
 }
 
 /* --- request ----------------------------------------------------------------------------------------------- */
 
-static bool read_format(const json_t *body, struct ds_refusal *r)
+/* What "include" may ask for: all of it belongs to what is not here, so that nothing is left out. */
+static bool read_include(const json_t *body, struct ds_refusal *r)
 {
-    const json_t *text, *format;
-    const char *type = "text";
-    if (!ds_talk_member(body, "text", JSON_OBJECT, &text, r) || !ds_talk_member(text, "format", JSON_OBJECT, &format, r) ||
-        !ds_field_text(format, "type", &type, r))
-        return false;
-    if (strcmp(type, "text")) return ds_refuse(r, 400, "text.format", "'text.format' is '%.40s': only text is supported", type);
+    static const char words[] = "file_search_call.results web_search_call.results web_search_call.action.sources "
+                                "message.input_image.image_url computer_call_output.output.image_url code_interpreter_call.outputs "
+                                "reasoning.encrypted_content";
+    const json_t *include, *v;
+    size_t i;
+    if (!ds_field_json(body, "include", JSON_ARRAY, &include, r)) return false;
+    json_array_foreach((json_t *)(uintptr_t)include, i, v) {
+        const char *word = json_string_value(v), *at = word && *word && !strchr(word, ' ') ? strstr(words, word) : NULL;
+        size_t n = word ? strlen(word) : 0;
+        bool known = at && (at == words || at[-1] == ' ') && (at[n] == ' ' || !at[n]);
+        if (!known)
+            return ds_refuse(r, 400, "include", "'include[%zu]' is %s%.60s, which is not known here", i, word ? "" : ds_json_type(v),
+                             word ? word : "");
+    }
     return true;
+}
+
+/* Fields of the API that this server does not read, and those that ask for what it does not do. */
+static bool check_others(const json_t *body, struct ds_refusal *r)
+{
+    static const struct ds_rule rules[] = {
+        { DS_RULE_TEXT, "user", NULL }, { DS_RULE_TEXT, "service_tier", NULL }, { DS_RULE_TEXT, "safety_identifier", NULL },
+        { DS_RULE_TEXT, "prompt_cache_key", NULL }, { DS_RULE_TEXT, "prompt_cache_retention", NULL }, { DS_RULE_BOOL, "store", NULL },
+        { DS_RULE_OBJECT, "metadata", NULL }, { DS_RULE_COUNT, "max_tool_calls", NULL }, { DS_RULE_WORD, "truncation", "auto disabled" },
+        { DS_RULE_NOT, "previous_response_id", "nothing is kept here, send the earlier turns as input items" },
+        { DS_RULE_NOT, "conversation", "nothing is kept here, send the earlier turns as input items" },
+        { DS_RULE_NOT, "prompt", "there are no stored prompts here" },
+        { DS_RULE_NOT, "background", "an answer is given to the request that asks" }, { DS_RULE_END, NULL, NULL },
+    };
+    const json_t *text, *format;
+    const char *word;
+    bool usage;
+    int64_t top = 0;
+    if (!ds_field_rules(body, "", rules, r) || !ds_field_json(body, "text", JSON_OBJECT, &text, r) ||
+        !ds_field_json(text, "text.format", JSON_OBJECT, &format, r) || !ds_field_word(format, "text.format.type", "text", &word, r) ||
+        !ds_field_word(text, "text.verbosity", "low medium high", &word, r) || !ds_field_stream_options(body, &usage, r) ||
+        !ds_field_int(body, "top_logprobs", 0, DS_LOGPROBS_MAX, &top, r) || !read_include(body, r))
+        return false;
+    return !top ? true : ds_refuse(r, 400, "top_logprobs", "'top_logprobs' is not supported in this API: expected 0");
 }
 
 static bool read_shape(const struct ds_call *c, struct responses *a, struct ds_refusal *r)
 {
-    const char *previous = NULL, *effort = NULL, *instructions = NULL;
+    const char *instructions = NULL, *summary;
     const json_t *reasoning;
-    bool background = false;
     if (!ds_field_int(c->body, "max_output_tokens", 1, INT32_MAX, &a->max_output, r) ||
-        !ds_field_text(c->body, "previous_response_id", &previous, r) || !ds_field_text(c->body, "instructions", &instructions, r) ||
-        !ds_field_bool(c->body, "background", &background, r) || !ds_talk_member(c->body, "reasoning", JSON_OBJECT, &reasoning, r) ||
-        !ds_field_text(reasoning, "effort", &effort, r) || !read_format(c->body, r))
+        !ds_field_text(c->body, "instructions", &instructions, r) || !ds_field_json(c->body, "reasoning", JSON_OBJECT, &reasoning, r) ||
+        !ds_talk_effort(&a->t, reasoning, "reasoning.effort", r) ||
+        !ds_field_word(reasoning, "reasoning.summary", "auto concise detailed none", &summary, r) ||
+        !ds_field_word(reasoning, "reasoning.generate_summary", "auto concise detailed", &summary, r) || !check_others(c->body, r))
         return false;
-    if (previous)
-        return ds_refuse(r, 400, "previous_response_id",
-                         "'previous_response_id' is not supported: nothing is kept here, send the earlier turns as input items");
-    if (background)
-        return ds_refuse(r, 400, "background", "'background' is not supported: an answer is given to the request that asks");
-    if (effort) a->t.thinking = strcmp(effort, "none") && strcmp(effort, "minimal");
     if (!instructions) return true;
     a->instructions = malloc(strlen(instructions) + 1);
     if (!a->instructions) return ds_refuse(r, 503, NULL, "no memory for the request");
@@ -598,24 +685,12 @@ static bool fill(const struct ds_call *c, struct responses *a, struct ds_request
 
 static void handle(const struct ds_call *c, struct ds_reply *r)
 {
-    struct responses *a = calloc(1, sizeof *a);
-    struct ds_request *q = malloc(sizeof *q);
-    if (!a || !q) {
-        ds_refuse(&r->refusal, 503, NULL, "no memory for the request");
-        free(a);
-        free(q);
-        return;
-    }
-    ds_request_init(q);
-    q->label = "responses";
+    struct responses *a = ds_reply_by_engine(r, &responses_api, sizeof *a, "responses");
+    if (!a) return;
+    struct ds_bytes *texts[] = { &a->name, &a->text, &a->arguments, &a->items };
+    for (int i = 0; i < 4; i++) ds_bytes_init(texts[i], (size_t)1 << 30);
     a->max_output = -1;
-    ds_bytes_init(&a->name, (size_t)1 << 30);
-    ds_bytes_init(&a->text, (size_t)1 << 30);
-    ds_bytes_init(&a->items, (size_t)1 << 30);
-    r->request = q;
-    r->api = &responses_api;
-    r->ctx = a;
-    fill(c, a, q, &r->refusal);              /* what a refusal leaves behind is freed by the server */
+    fill(c, a, r->request, &r->refusal);
 }
 
 const struct ds_route ds_routes_responses[] = {

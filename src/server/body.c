@@ -1,6 +1,10 @@
 /* Bodies of requests as JSON, within limits: a text may cost no more than it is worth. */
 #include "server/api.h"
 
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { DEPTH_MAX = 128, VALUES_MAX = 8 << 20 };
@@ -30,25 +34,71 @@ static size_t mend_escape(char *p, size_t i, size_t n)
     return i + 6;
 }
 
-/* Strings that make no character (half a surrogate pair) become U+FFFD in place. */
+/* A key of an object: the string before the last colon. */
+struct key { const char *p; size_t n; };
+
+/* A whole number that 64 bits do not hold, as a decimal fraction of the same length: the JSON library takes no larger ones. */
+static void shorten(char *p, size_t n)
+{
+    char digits[8], *end = p + n;
+    if (*p == '-') p++;
+    size_t len = (size_t)(end - p), tail = (size_t)snprintf(digits, sizeof digits, "e%zu", len - 1);
+    memmove(p + 2, p + 1, len - 2);
+    p[1] = '.';
+    memcpy(end - tail, digits, tail);
+}
+
+/* A number that no field can take is refused here, where its digits are at hand. */
+static bool check_number(char *p, size_t n, struct key key, struct ds_refusal *r)
+{
+    size_t sign = *p == '-', digits = strspn(p + sign, "0123456789");
+    bool whole = sign + digits == n, huge = digits >= 300 || memchr(p, 'e', n) || memchr(p, 'E', n);
+    char name[64];
+    if (huge && !isfinite(strtod(p, NULL))) {
+        snprintf(name, sizeof name, "%.*s", key.n < 60 ? (int)key.n : 60, key.p);
+        return ds_refuse(r, 400, name, "'%s' holds the number %.*s%s, which is out of every range", name, n < 40 ? (int)n : 40, p,
+                         n < 40 ? "" : "...");
+    }
+    errno = 0;
+    if (whole && digits > 18 && p[sign] != '0' && (strtoll(p, NULL, 10), errno)) shorten(p, n);
+    return true;
+}
+
+static size_t number_length(const char *p)
+{
+    return strspn(p, "+-.0123456789eE");
+}
+
+static size_t string_length(char *p, size_t n)
+{
+    size_t i = 1;
+    while (i < n && p[i] != '"') i = p[i] == '\\' ? mend_escape(p, i, n) : i + 1;
+    return i < n ? i + 1 : n;
+}
+
+/* Before the JSON library sees it: within limits, with strings that make no character (half a surrogate pair) as U+FFFD
+ * and with numbers that it can hold, all in place. */
 static bool prepare(char *p, size_t n, struct ds_refusal *r)
 {
     int depth = 0;
-    size_t values = 1;
-    bool in_string = false;
-    for (size_t i = 0; i < n;) {
+    size_t values = 1, len;
+    struct key string = { "", 0 }, key = string;
+    for (size_t i = 0; i < n; i += len) {
         char c = p[i];
-        if (in_string && c == '\\') {
-            i = mend_escape(p, i, n);
-            continue;
+        len = 1;
+        if (c == '"') {
+            len = string_length(p + i, n - i);
+            string = (struct key){ p + i + 1, len > 2 ? len - 2 : 0 };
+        } else if (c == '-' || (c >= '0' && c <= '9')) {
+            len = number_length(p + i);
+            if (!check_number(p + i, len, key, r)) return false;
         }
-        if (c == '"') in_string = !in_string;
-        else if (!in_string && (c == '[' || c == '{')) depth++;
-        else if (!in_string && (c == ']' || c == '}')) depth--;
-        else if (!in_string && (c == ',' || c == ':')) values++;
+        if (c == ':') key = string;
+        if (c == '[' || c == '{') depth++;
+        if (c == ']' || c == '}') depth--;
+        if (c == ',' || c == ':') values++;
         if (depth > DEPTH_MAX) return ds_refuse(r, 400, NULL, "the JSON is nested deeper than %d levels", DEPTH_MAX);
         if (values > VALUES_MAX) return ds_refuse(r, 400, NULL, "the JSON holds more than %d values", VALUES_MAX);
-        i++;
     }
     return true;
 }

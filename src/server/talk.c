@@ -1,5 +1,6 @@
 #include "server/talk.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,23 +27,14 @@ void ds_talk_close(struct ds_talk *t)
 
 /* --- request ------------------------------------------------------------------------------------------- */
 
-bool ds_talk_member(const json_t *o, const char *name, json_type type, const json_t **v, struct ds_refusal *r)
-{
-    static const char *const names[] = { [JSON_OBJECT] = "an object", [JSON_ARRAY] = "an array", [JSON_STRING] = "a string" };
-    json_t *f = json_object_get(o, name);
-    *v = NULL;
-    if (!f || json_is_null(f)) return true;
-    if (json_typeof(f) != type) return ds_refuse(r, 400, name, "'%s' is not %s", name, names[type]);
-    *v = f;
-    return true;
-}
-
 static bool read_kwargs(struct ds_talk *t, const json_t *body, struct ds_refusal *r)
 {
     const json_t *o;
     bool thinking = t->thinking > 0, preserve = false;
-    if (!ds_talk_member(body, "chat_template_kwargs", JSON_OBJECT, &o, r)) return false;
-    if (!ds_field_bool(o, "enable_thinking", &thinking, r) || !ds_field_bool(o, "preserve_thinking", &preserve, r)) return false;
+    if (!ds_field_json(body, "chat_template_kwargs", JSON_OBJECT, &o, r) ||
+        !ds_field_bool(o, "chat_template_kwargs.enable_thinking", &thinking, r) ||
+        !ds_field_bool(o, "chat_template_kwargs.preserve_thinking", &preserve, r))
+        return false;
     if (json_is_boolean(json_object_get(o, "enable_thinking"))) t->thinking = thinking;
     if (json_is_boolean(json_object_get(o, "preserve_thinking"))) t->preserve = preserve;
     return true;
@@ -75,25 +67,46 @@ bool ds_talk_common(struct ds_talk *t, const struct ds_call *c, struct ds_reques
     return true;
 }
 
-static bool is_text(const char *type)
+bool ds_talk_effort(struct ds_talk *t, const json_t *o, const char *name, struct ds_refusal *r)
 {
-    return !type || !strcmp(type, "text") || !strcmp(type, "input_text") || !strcmp(type, "output_text") || !strcmp(type, "refusal");
+    const char *effort = NULL;
+    if (!ds_field_word(o, name, "none minimal low medium high xhigh max", &effort, r)) return false;
+    if (effort) t->thinking = strcmp(effort, "none") && strcmp(effort, "minimal");
+    return true;
 }
 
-static bool part(struct ds_talk *t, const json_t *p, const char *where, struct ds_refusal *r)
+/* --- messages ------------------------------------------------------------------------------------------ */
+
+bool ds_talk_role(const json_t *m, const char *where, const char *words, enum ds_chat_role *role, struct ds_refusal *r)
 {
-    const char *type = json_string_value(json_object_get(p, "type"));
-    const json_t *text = json_object_get(p, "text");
-    if (!json_is_object(p)) return ds_refuse(r, 400, where, "'%s' holds a part that is not an object", where);
-    if (!is_text(type)) return ds_refuse(r, 400, where, "'%s' holds a part of type '%.40s': only text is read here", where, type);
-    if (type && !strcmp(type, "refusal")) text = json_object_get(p, "refusal");
-    if (!json_is_string(text)) return ds_refuse(r, 400, where, "'%s' holds a part whose 'text' is not a string", where);
+    const char *name = NULL;
+    struct ds_name field = ds_name(where, "role");
+    if (!ds_field_word(m, field.s, words, &name, r)) return false;
+    if (!name) return ds_refuse(r, 400, field.s, "'%s' is missing", field.s);
+    *role = name[0] == 'u' ? DS_ROLE_USER : name[0] == 'a' ? DS_ROLE_ASSISTANT : name[0] == 't' || name[0] == 'f' ? DS_ROLE_TOOL
+                                                                                                          : DS_ROLE_SYSTEM;
+    return true;
+}
+
+bool ds_talk_part(struct ds_talk *t, const json_t *part, const char *where, struct ds_refusal *r)
+{
+    const char *type = "text", *key = "text";
+    const json_t *text;
+    if (!ds_is_object(part, where, r) || !ds_field_text(part, ds_name(where, "type").s, &type, r)) return false;
+    if (!strcmp(type, "refusal")) key = "refusal";
+    else if (strcmp(type, "text") && strcmp(type, "input_text") && strcmp(type, "output_text"))
+        return ds_refuse(r, 400, ds_name(where, "type").s, "'%s' is '%.40s': only text is read here", ds_name(where, "type").s, type);
+    struct ds_name name = ds_name(where, key);
+    if (!ds_field_json(part, name.s, JSON_STRING, &text, r)) return false;
+    if (!text) return ds_refuse(r, 400, name.s, "'%s' is missing", name.s);
     ds_dialog_text(t->d, json_string_value(text), json_string_length(text));
     return true;
 }
 
-bool ds_talk_content(struct ds_talk *t, const json_t *content, const char *where, const char *gap, struct ds_refusal *r)
+bool ds_talk_content(struct ds_talk *t, const json_t *m, const char *name, const char *gap, struct ds_refusal *r)
 {
+    const char *dot = strrchr(name, '.');
+    const json_t *content = json_object_get(m, dot ? dot + 1 : name);
     size_t i;
     json_t *p;
     if (!content || json_is_null(content)) return true;
@@ -101,27 +114,55 @@ bool ds_talk_content(struct ds_talk *t, const json_t *content, const char *where
         ds_dialog_text(t->d, json_string_value(content), json_string_length(content));
         return true;
     }
-    if (!json_is_array(content)) return ds_refuse(r, 400, where, "'%s' is neither a string nor an array of parts", where);
+    if (!json_is_array(content))
+        return ds_refuse(r, 400, name, "'%s' is %s, expected a string or an array of parts", name, ds_json_type(content));
     json_array_foreach(content, i, p) {
         if (i) ds_dialog_text(t->d, gap, strlen(gap));
-        if (!part(t, p, where, r)) return false;
+        if (!ds_talk_part(t, p, ds_item(name, i).s, r)) return false;
     }
     return true;
 }
 
-bool ds_talk_tool(struct ds_talk *t, const char *name, const json_t *description, const json_t *parameters, const char *where,
-                  struct ds_refusal *r)
+bool ds_talk_call(struct ds_talk *t, const json_t *call, const char *where, const char *arguments, struct ds_refusal *r)
 {
-    if (!name || !*name) return ds_refuse(r, 400, where, "'%s' has no name", where);
-    if (parameters && !json_is_null(parameters) && !json_is_object(parameters))
-        return ds_refuse(r, 400, where, "'%s' has parameters that are no JSON schema (an object)", where);
+    const char *name;
+    const json_t *v = json_object_get(call, arguments);
+    struct ds_name field = ds_name(where, arguments);
+    if (!ds_field_name(call, ds_name(where, "name").s, &name, r)) return false;
+    if (v && !json_is_null(v) && !json_is_string(v) && !json_is_object(v))
+        return ds_refuse(r, 400, field.s, "'%s' is %s, expected an object, or a string with one", field.s, ds_json_type(v));
+    ds_dialog_call(t->d, name, v);
+    return true;
+}
+
+/* --- tools --------------------------------------------------------------------------------------------- */
+
+bool ds_talk_leaves_out(const struct ds_call *c, const char *type, const char *known)
+{
+    char line[160];
+    if (!type || !strcmp(type, known)) return false;
+    snprintf(line, sizeof line, "a tool of type '%.40s' is left out: it is not one that the model could call", type);
+    c->note(c, line);
+    return true;
+}
+
+bool ds_talk_tool(struct ds_talk *t, const json_t *f, const char *where, const char *parameters, struct ds_refusal *r)
+{
+    const char *name;
+    const json_t *description, *schema;
+    bool strict;
+    if (!ds_is_object(f, where, r) || !ds_field_name(f, ds_name(where, "name").s, &name, r) ||
+        !ds_field_json(f, ds_name(where, "description").s, JSON_STRING, &description, r) ||
+        !ds_field_json(f, ds_name(where, parameters).s, JSON_OBJECT, &schema, r) ||
+        !ds_field_bool(f, ds_name(where, "strict").s, &strict, r))
+        return false;
     json_t *function = json_object(), *declared = json_object();
     json_object_set_new(function, "name", json_string(name));
-    if (json_is_string(description)) json_object_set(function, "description", (json_t *)(uintptr_t)description);
-    if (json_is_object(parameters)) json_object_set(function, "parameters", (json_t *)(uintptr_t)parameters);
+    if (description) json_object_set(function, "description", (json_t *)(uintptr_t)description);
+    if (schema) json_object_set(function, "parameters", (json_t *)(uintptr_t)schema);
     json_object_set_new(declared, "type", json_string("function"));
     bool ok = json_object_set_new(declared, "function", function) == 0;
-    if (ok) ds_dialog_tool(t->d, name, declared, json_is_object(parameters) ? parameters : NULL);
+    if (ok) ds_dialog_tool(t->d, name, declared, schema);
     json_decref(declared);
     return ok ? true : ds_refuse(r, 503, NULL, "no memory for the request");
 }
@@ -141,6 +182,7 @@ bool ds_talk_force_call(struct ds_talk *t, const char *name, const char *where, 
         ds_dialog_text(t->d, ">\n", 2);
     }
     t->thinking = 0;
+    t->forced = true;
     return true;
 }
 
@@ -156,6 +198,7 @@ bool ds_talk_encode(struct ds_talk *t, const struct ds_call *c, struct ds_reques
     q->bounds = p.bounds;
     q->n_bounds = p.n_bounds;
     t->tail = p.tail;
+    t->tail.unseen = t->forced;
     t->progress = q->return_progress;
     return ds_request_fits(c, q, what, r);
 }

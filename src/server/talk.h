@@ -18,6 +18,7 @@ struct ds_talk {
     int64_t created;
     bool stream, progress;
     int thinking, preserve;         /* 0, 1, -1: as the template does */
+    bool forced;                    /* the prompt's end is the beginning of the answer, which nobody has seen yet */
     bool one_call;                  /* the answer ends with its first call */
     bool enough;                    /* and it was told: what still comes is not wanted */
     ds_said_fn fn; void *ctx;
@@ -32,12 +33,20 @@ void ds_talk_close(struct ds_talk *t);                       /* accepts a zeroed
  * think block open or not; for other templates greedy. To be called when t->thinking is known. */
 bool ds_talk_common(struct ds_talk *t, const struct ds_call *c, struct ds_request *q, struct ds_refusal *r);
 
-/* A message's content, appended to the message begun last: null, a string, or an array of parts with text; other parts are
- * refused. where: "messages[3].content". gap: between parts. */
-bool ds_talk_content(struct ds_talk *t, const json_t *content, const char *where, const char *gap, struct ds_refusal *r);
-/* One function: kept under its name, shown to the model in the family's form. */
-bool ds_talk_tool(struct ds_talk *t, const char *name, const json_t *description, const json_t *parameters, const char *where,
-                  struct ds_refusal *r);
+/* m.role, which must be one of the words: system and developer are DS_ROLE_SYSTEM, tool and function DS_ROLE_TOOL. */
+bool ds_talk_role(const json_t *m, const char *where, const char *words, enum ds_chat_role *role, struct ds_refusal *r);
+/* A message's content, appended to the message begun last: absent, null, a string, or an array of parts with text; other parts
+ * are refused. name: "messages[3].content", a field of m. gap: between parts. */
+bool ds_talk_content(struct ds_talk *t, const json_t *m, const char *name, const char *gap, struct ds_refusal *r);
+/* One part of type `type` ("text" where it has none), by its words alone. */
+bool ds_talk_part(struct ds_talk *t, const json_t *part, const char *where, struct ds_refusal *r);
+/* A call that the assistant made: its name, and under `arguments` an object, or a string with one. */
+bool ds_talk_call(struct ds_talk *t, const json_t *call, const char *where, const char *arguments, struct ds_refusal *r);
+/* One function, with its name and description: kept under its name, shown to the model in the family's form. parameters: the
+ * field that holds its schema. where: "tools[2].function", the object f. */
+bool ds_talk_tool(struct ds_talk *t, const json_t *f, const char *where, const char *parameters, struct ds_refusal *r);
+/* Is a tool of this type none that the model could call? Then it is left out, and the log says so. */
+bool ds_talk_leaves_out(const struct ds_call *c, const char *type, const char *known);
 /* Makes the answer begin with a call: of the named function, or of any (NULL). Thinking is then off. */
 bool ds_talk_force_call(struct ds_talk *t, const char *name, const char *where, struct ds_refusal *r);
 /* The prompt's ids and boundaries into q. what: the field that is named when it does not fit. */
@@ -54,7 +63,7 @@ bool ds_talk_is_cut(const struct ds_talk *t, const struct ds_ending *f);      /*
 
 /* --- small things -------------------------------------------------------------------------------------- */
 
-/* A member whose value must be an object, an array or a string, or absent or null (NULL then). False: refused. */
-bool ds_talk_member(const json_t *o, const char *name, json_type type, const json_t **v, struct ds_refusal *r);
+/* reasoning_effort, under the name that the API has for it: sets t->thinking. */
+bool ds_talk_effort(struct ds_talk *t, const json_t *o, const char *name, struct ds_refusal *r);
 
 #endif

@@ -104,6 +104,22 @@ void ds_request_free(struct ds_request *q)
     ds_request_init(q);
 }
 
+void *ds_reply_by_engine(struct ds_reply *r, const struct ds_api *api, size_t size, const char *label)
+{
+    struct ds_request *q = malloc(sizeof *q);
+    void *ctx = calloc(1, size);
+    if (!q || !ctx) {
+        free(q);
+        free(ctx);
+        return ds_refuse(&r->refusal, 503, NULL, "no memory for the request"), NULL;
+    }
+    ds_request_init(q);
+    q->label = label;
+    r->request = q;
+    r->api = api;
+    return r->ctx = ctx;
+}
+
 /* --- members ------------------------------------------------------------------------------------------- */
 
 void ds_jo_member_str(struct ds_json_out *j, const char *key, const char *v)

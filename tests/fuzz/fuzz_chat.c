@@ -32,7 +32,7 @@ static struct ds_dialog *dialog(void)
 
 static void read_all(struct log *l, const char *text, size_t n, unsigned how, size_t step)
 {
-    struct ds_chat_tail tail = { how & 1, { "", 0 } };
+    struct ds_chat_tail tail = { .in_think = how & 1, .prefix = { "", 0 } };
     struct ds_reader *r = ds_reader_new(dialog(), &tail, note, l);
     if (!r) abort();
     ds_bytes_init(&l->b, 64 << 20);

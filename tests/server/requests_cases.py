@@ -128,8 +128,10 @@ def wrong_requests():
         ("presence_penalty", dict(presence_penalty=3)), ("frequency_penalty", dict(frequency_penalty=-3)),
         ("repetition_penalty", dict(repetition_penalty=0)), ("logit_bias", dict(logit_bias=[1])), ("logit_bias", dict(logit_bias={"x": 1})),
         ("logit_bias", dict(logit_bias={"99999999": 1})), ("logit_bias", dict(logit_bias={"5": 101})), ("stream", dict(stream="true")),
-        ("stream_options", dict(stream_options=1)), ("include_usage", dict(stream_options=dict(include_usage=1))), ("model", dict(model=4)),
-        ("return_progress", dict(return_progress=0)),
+        ("stream_options", dict(stream_options=1)), ("stream_options.include_usage", dict(stream_options=dict(include_usage=1))), ("model", dict(model=4)),
+        ("return_progress", dict(return_progress=0)), ("max_tokens", dict(max_tokens=10 ** 20)), ("seed", dict(seed=2 ** 63)),
+        ("logit_bias", dict(logit_bias={" 1": 1})), ("logit_bias", dict(logit_bias={"1.0": 1})), ("user", dict(user=5)),
+        ("prompt", dict(prompt=[1, 2 ** 64])), ("logprobs", dict(echo=True, logprobs=1)), ("suffix", dict(suffix="a\0")),
     ]
     with Server() as s:
         for param, body in wrong:
@@ -162,8 +164,9 @@ def names_of_models():
     """Any, but as short as a name: each piece of an answer repeats it."""
     with Server() as s:
         check(s.complete(ALICE, model="m" * 256, max_tokens=1)["model"] == "m" * 256)
-        for path in ("completions", "chat/completions", "responses", "messages"):
-            body = dict(prompt=ALICE, messages=[dict(role="user", content="a")], input="a", max_tokens=1, model="m" * 257)
+        chat = dict(messages=[dict(role="user", content="a")], max_tokens=1)
+        for path, body in (("completions", dict(prompt=ALICE)), ("chat/completions", chat), ("responses", dict(input="a")), ("messages", chat)):
+            body = dict(body, model="m" * 257)
             status, _, data = s.call("POST", "/v1/" + path, body)
             check(status == 400 and b"'model' has 257 bytes" in data, path, status, data[:300])
 

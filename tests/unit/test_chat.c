@@ -181,8 +181,8 @@ static void chat_refusals(void)
     static const struct say user[] = { { U, "a" } }, none[] = { { S, "x" }, { A, "a" } }, tool[] = { { U, "a" }, { T, "b" } },
                             empty[] = { { U, "" } };
     EXPECT(RENDER("", user, true), "the model has no chat template of the ChatML kind");
-    EXPECT(RENDER(STAND_IN_CHATML, none, true), "a chat needs at least one user message");
-    EXPECT(render_as(STAND_IN_CHATML, none, 0, true, false), "a chat needs at least one user message");
+    EXPECT(RENDER(STAND_IN_CHATML, none, true), "a chat needs at least one message of the user, or a tool's result");
+    EXPECT(render_as(STAND_IN_CHATML, none, 0, true, false), "a chat needs at least one message of the user, or a tool's result");
     EXPECT(RENDER(STAND_IN_CHATML, tool, true),
            "the model's chat template has no known text for tools (--tools-template generic uses one of ours)");
     EXPECT(RENDER("<|im_start|>", empty, true), USER END ASSISTANT);

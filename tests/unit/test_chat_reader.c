@@ -40,12 +40,13 @@ static struct ds_dialog *made_dialog(const struct ds_chat_template *t, bool tool
     return d;
 }
 
-enum { THINKS = 1, CUT = 2, BARE = 4 };      /* the prompt opened a think block; a limit cut the answer; no tools are declared */
+/* The prompt opened a think block; a limit cut the answer; no tools are declared; the prefix is not the client's. */
+enum { THINKS = 1, CUT = 2, BARE = 4, UNSEEN = 8 };
 
 static void read_in_pieces(struct log *l, const char *prefix, const char *text, size_t first, size_t step, int how)
 {
     struct ds_chat_template t = { .family = DS_CHAT_QWEN36 };
-    struct ds_chat_tail tail = { how & THINKS, { prefix, strlen(prefix) } };
+    struct ds_chat_tail tail = { .in_think = how & THINKS, .prefix = { prefix, strlen(prefix) }, .unseen = how & UNSEEN };
     struct ds_dialog *d = made_dialog(&t, !(how & BARE));
     struct ds_reader *r = ds_reader_new(d, &tail, note, l);
     size_t n = strlen(text);

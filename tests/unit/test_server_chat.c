@@ -284,13 +284,275 @@ static void nonce_is_taken_out(void)
     CHECK(!noted[0]);
 }
 
+struct wrong { const struct ds_route *route; const char *param, *body; };
+
+static void check_wrong(const struct wrong *t, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        char body[1024], want[128];
+        bool chat = t[i].route == ds_routes_chat, responses = t[i].route == ds_routes_responses;
+        snprintf(body, sizeof body, "{%s, %s}", t[i].body, chat ? "'messages': [{'role': 'user', 'content': 'q'}]"
+                 : responses ? "'input': 'q'" : "'max_tokens': 9, 'messages': [{'role': 'user', 'content': 'q'}]");
+        if (strstr(t[i].body, "'messages'") || strstr(t[i].body, "'input':"))
+            snprintf(body, sizeof body, "{%s%s}", t[i].body, chat || responses ? "" : ", 'max_tokens': 9");
+        const char *got = prompt_of(t[i].route, q(body));
+        snprintf(want, sizeof want, "400 %s: ", t[i].param);
+        CHECK_MSG(!strncmp(got, want, strlen(want)) && strstr(got + strlen(want), t[i].param), "%s\n--- gave\n%s", body, got);
+    }
+}
+#define CHECK_WRONG(t) check_wrong(t, sizeof t / sizeof *t)
+
+/* Every field has a type, a wrong one is refused by its name, in a sentence that has the name too. */
+static void fields_of_chat(void)
+{
+#define C ds_routes_chat
+#define ONE(m) "'messages': [{'role': 'user', 'content': 'q'}, " m "]"
+#define CALLED(c) ONE("{'role': 'assistant', 'tool_calls': [" c "]}")
+    static const struct wrong t[] = {
+        { C, "messages", "'messages': []" }, { C, "messages", "'messages': {}" }, { C, "messages", "'messages': null" },
+        { C, "messages[1]", ONE("5") }, { C, "messages[1].role", ONE("{}") }, { C, "messages[1].role", ONE("{'role': 5}") },
+        { C, "messages[1].role", ONE("{'role': 'use'}") }, { C, "messages[1].content", ONE("{'role': 'user', 'content': 5}") },
+        { C, "messages[1].content[0]", ONE("{'role': 'user', 'content': [5]}") },
+        { C, "messages[1].content[0].type", ONE("{'role': 'user', 'content': [{'type': 5}]}") },
+        { C, "messages[1].content[0].text", ONE("{'role': 'user', 'content': [{'type': 'text'}]}") },
+        { C, "messages[1].content[0].text", ONE("{'role': 'user', 'content': [{'type': 'text', 'text': 5}]}") },
+        { C, "messages[1].name", ONE("{'role': 'user', 'name': 'a\\u0000b'}") }, { C, "messages[1].name", ONE("{'role': 'user', 'name': 5}") },
+        { C, "messages[1].tool_call_id", ONE("{'role': 'tool', 'tool_call_id': 5}") },
+        { C, "messages[1].reasoning_content", ONE("{'role': 'assistant', 'reasoning_content': 5}") },
+        { C, "messages[1].refusal", ONE("{'role': 'assistant', 'refusal': []}") },
+        { C, "messages[1].function_call", ONE("{'role': 'assistant', 'function_call': {'name': 'f'}}") },
+        { C, "messages[1].tool_calls", ONE("{'role': 'assistant', 'tool_calls': {}}") }, { C, "messages[1].tool_calls[0]", CALLED("5") },
+        { C, "messages[1].tool_calls[0].id", CALLED("{'id': 5, 'function': {'name': 'f'}}") },
+        { C, "messages[1].tool_calls[0].type", CALLED("{'type': 'custom', 'function': {'name': 'f'}}") },
+        { C, "messages[1].tool_calls[0].function", CALLED("{'function': 'f'}") }, { C, "messages[1].tool_calls[0].function", CALLED("{}") },
+        { C, "messages[1].tool_calls[0].function.name", CALLED("{'function': {'name': 'a\\u0000b'}}") },
+        { C, "messages[1].tool_calls[0].function.name", CALLED("{'function': {'name': ''}}") },
+        { C, "messages[1].tool_calls[0].function.arguments", CALLED("{'function': {'name': 'f', 'arguments': 5}}") },
+        { C, "tools", "'tools': {}" }, { C, "tools[0]", "'tools': [5]" }, { C, "tools[0].type", "'tools': [{'type': 5}]" },
+        { C, "tools[0].type", "'tools': [{'type': 'custom', 'custom': {'name': 'f'}}]" },
+        { C, "tools[0].function", "'tools': [{'type': 'function'}]" }, { C, "tools[0].function.name", "'tools': [{'function': {}}]" },
+        { C, "tools[0].function.name", "'tools': [{'function': {'name': 'a\\u0000'}}]" },
+        { C, "tools[0].function.description", "'tools': [{'function': {'name': 'f', 'description': 5}}]" },
+        { C, "tools[0].function.parameters", "'tools': [{'function': {'name': 'f', 'parameters': []}}]" },
+        { C, "tools[0].function.strict", "'tools': [{'function': {'name': 'f', 'strict': 1}}]" },
+        { C, "tool_choice", "'tool_choice': 5" }, { C, "tool_choice", "'tool_choice': 'some'" },
+        { C, "tool_choice.type", "'tool_choice': {'type': 'allowed_tools'}" }, { C, "tool_choice.function", "'tool_choice': {'type': 'function'}" },
+        { C, "tool_choice.function.name", "'tool_choice': {'type': 'function', 'function': {'name': 5}}" },
+        { C, "parallel_tool_calls", "'parallel_tool_calls': 'no'" }, { C, "reasoning_effort", "'reasoning_effort': 5" },
+        { C, "reasoning_effort", "'reasoning_effort': 'hard'" }, { C, "max_completion_tokens", "'max_completion_tokens': -1" },
+        { C, "max_completion_tokens", "'max_completion_tokens': 99999999999999999999999" }, { C, "n", "'n': 18446744073709551616" },
+        { C, "seed", "'seed': 9223372036854775808" }, { C, "seed", "'seed': -9223372036854775809" }, { C, "n", "'n': 1e999" },
+        { C, "logprobs", "'logprobs': 3" }, { C, "top_logprobs", "'logprobs': true, 'top_logprobs': 21" }, { C, "top_logprobs", "'top_logprobs': 2" },
+        { C, "stream_options", "'stream_options': true" }, { C, "stream_options.include_usage", "'stream_options': {'include_usage': 1}" },
+        { C, "response_format", "'response_format': 'text'" }, { C, "response_format.type", "'response_format': {'type': 'json_object'}" },
+        { C, "chat_template_kwargs", "'chat_template_kwargs': 5" },
+        { C, "chat_template_kwargs.enable_thinking", "'chat_template_kwargs': {'enable_thinking': 'yes'}" },
+        { C, "functions", "'functions': [{'name': 'f'}]" }, { C, "function_call", "'function_call': 'auto'" },
+        { C, "modalities", "'modalities': ['text', 'audio']" }, { C, "modalities", "'modalities': 'text'" }, { C, "audio", "'audio': {'voice': 'x'}" },
+        { C, "web_search_options", "'web_search_options': {'a': 1}" }, { C, "verbosity", "'verbosity': 'loud'" }, { C, "user", "'user': 5" },
+        { C, "metadata", "'metadata': []" }, { C, "store", "'store': 'no'" }, { C, "service_tier", "'service_tier': 1" },
+        { C, "logit_bias", "'logit_bias': {' 1': 1}" }, { C, "logit_bias", "'logit_bias': {'+1': 1}" }, { C, "logit_bias", "'logit_bias': {'1 ': 1}" },
+        { C, "logit_bias", "'logit_bias': {'': 1}" }, { C, "logit_bias", "'logit_bias': {'01': 1}" }, { C, "logit_bias", "'logit_bias': {'-1': 1}" },
+        { C, "stop", "'stop': 'a\\u0000'" }, { C, "model", "'model': 'a\\u0000'" }, { C, "model", "'model': []" },
+    };
+    CHECK_WRONG(t);
+}
+
+static void fields_of_responses(void)
+{
+#define R ds_routes_responses
+#define ITEM(i) "'input': ['x', " i "]"
+    static const struct wrong t[] = {
+        { R, "input", "'input': []" }, { R, "input", "'input': null" }, { R, "input", "'input': 5" }, { R, "input", "'input': {}" },
+        { R, "input[0]", "'input': [5]" }, { R, "input[0].type", "'input': [{'type': 5}]" }, { R, "input[0].type", "'input': [{'type': 'image'}]" },
+        { R, "input[0].role", "'input': [{'role': 'tool'}]" }, { R, "input[0].content", "'input': [{'role': 'user', 'content': 5}]" },
+        { R, "input[0].content[0].type", "'input': [{'role': 'user', 'content': [{'type': 'input_image'}]}]" },
+        { R, "input[0].name", "'input': [{'type': 'function_call', 'arguments': '{}'}]" },
+        { R, "input[0].name", "'input': [{'type': 'function_call', 'name': 'a\\u0000', 'arguments': '{}'}]" },
+        { R, "input[0].call_id", "'input': [{'type': 'function_call', 'name': 'f', 'call_id': 5}]" },
+        { R, "input[0].id", "'input': [{'role': 'user', 'id': 5}]" }, { R, "input[0].status", "'input': [{'role': 'user', 'status': 5}]" },
+        { R, "input[0].arguments", "'input': [{'type': 'function_call', 'name': 'f', 'arguments': 5}]" },
+        { R, "input[0].input", "'input': [{'type': 'custom_tool_call', 'name': 'f', 'input': 5}]" },
+        { R, "input[0].output", "'input': [{'type': 'function_call_output', 'output': 5}]" },
+        { R, "input[0].summary", "'input': [{'type': 'reasoning', 'summary': 'x'}]" },
+        { R, "input[0].content[0].text", "'input': [{'type': 'reasoning', 'content': [{'text': 5}]}]" },
+        { R, "instructions", "'instructions': 5" }, { R, "max_output_tokens", "'max_output_tokens': 0" }, { R, "reasoning", "'reasoning': 'high'" },
+        { R, "reasoning.effort", "'reasoning': {'effort': 'hard'}" }, { R, "reasoning.summary", "'reasoning': {'summary': 5}" },
+        { R, "include", "'include': 'all'" }, { R, "include", "'include': [5]" }, { R, "include", "'include': ['message.output_text.logprobs']" },
+        { R, "include", "'include': ['file_search_call']" }, { R, "include", "'include': ['']" }, { R, "truncation", "'truncation': 'some'" },
+        { R, "truncation", "'truncation': true" }, { R, "top_logprobs", "'top_logprobs': 'x'" }, { R, "top_logprobs", "'top_logprobs': 21" },
+        { R, "top_logprobs", "'top_logprobs': 2" }, { R, "previous_response_id", "'previous_response_id': 'x'" },
+        { R, "conversation", "'conversation': 'x'" }, { R, "prompt", "'prompt': {'id': 'x'}" }, { R, "background", "'background': true" },
+        { R, "text", "'text': 'x'" }, { R, "text.format", "'text': {'format': 'text'}" },
+        { R, "text.format.type", "'text': {'format': {'type': 'json_schema'}}" }, { R, "text.verbosity", "'text': {'verbosity': 5}" },
+        { R, "max_tool_calls", "'max_tool_calls': -1" }, { R, "store", "'store': 1" }, { R, "metadata", "'metadata': 'x'" },
+        { R, "tools", "'tools': 5" }, { R, "tools[0]", "'tools': ['f']" }, { R, "tools[0].type", "'tools': [{'type': 5}]" },
+        { R, "tools[0].name", "'tools': [{'type': 'function'}]" }, { R, "tools[0].name", "'tools': [{'type': 'custom', 'name': ''}]" },
+        { R, "tools[0].format.type", "'tools': [{'type': 'custom', 'name': 'p', 'format': {'type': 'xml'}}]" },
+        { R, "tools[0].format", "'tools': [{'type': 'custom', 'name': 'p', 'format': 'text'}]" },
+        { R, "tool_choice", "'tool_choice': 'x'" }, { R, "tool_choice", "'tool_choice': 5" },
+        { R, "tool_choice.type", "'tool_choice': {'type': 'web_search'}" },
+        { R, "tool_choice.name", "'tool_choice': {'type': 'function'}" }, { R, "stream", "'stream': 1" },
+    };
+    CHECK_WRONG(t);
+    EXPECT(RESPONSES(", 'include': ['reasoning.encrypted_content'], 'truncation': 'auto', 'top_logprobs': 0, 'previous_response_id': null"),
+           USER "q" END ASSISTANT "<think>\n");
+}
+
+static void fields_of_messages(void)
+{
+#define M ds_routes_messages
+#define TURN(c) "'messages': [{'role': 'user', 'content': [" c "]}]"
+    static const struct wrong t[] = {
+        { M, "messages", "'messages': []" }, { M, "messages[0]", "'messages': ['q']" }, { M, "messages[0].role", "'messages': [{'role': 'tool'}]" },
+        { M, "messages[0].content", "'messages': [{'role': 'user', 'content': 5}]" }, { M, "messages[0].content[0]", TURN("5") },
+        { M, "messages[0].content[0].type", TURN("{}") }, { M, "messages[0].content[0].type", TURN("{'type': 5}") },
+        { M, "messages[0].content[0].type", TURN("{'type': 'image'}") }, { M, "messages[0].content[0].text", TURN("{'type': 'text'}") },
+        { M, "messages[0].content[0].text", TURN("{'type': 'text', 'text': 5}") },
+        { M, "messages[0].content[0].cache_control", TURN("{'type': 'text', 'text': '', 'cache_control': 5}") },
+        { M, "messages[0].content[0].tool_use_id", TURN("{'type': 'tool_result', 'tool_use_id': 5}") },
+        { M, "messages[0].content[0].is_error", TURN("{'type': 'tool_result', 'is_error': 'no'}") },
+        { M, "messages[0].content[0].content", TURN("{'type': 'tool_result', 'content': 5}") },
+        { M, "messages[0].content[0].content[0]", TURN("{'type': 'tool_result', 'content': [5]}") },
+        { M, "messages[0].content[0].content[0].type", TURN("{'type': 'tool_result', 'content': [{'type': 'image'}]}") },
+        { M, "messages[0].content[0].content[0].text", TURN("{'type': 'tool_result', 'content': [{'type': 'text', 'text': 5}]}") },
+        { M, "messages[0].content[0].name", "'messages': [{'role': 'assistant', 'content': [{'type': 'tool_use', 'id': 'x'}]}]" },
+        { M, "messages[0].content[0].id", "'messages': [{'role': 'assistant', 'content': [{'type': 'tool_use', 'id': 5, 'name': 'f'}]}]" },
+        { M, "messages[0].content[0].input", "'messages': [{'role': 'assistant', 'content': [{'type': 'tool_use', 'name': 'f', 'input': 5}]}]" },
+        { M, "messages[0].content[0].thinking", "'messages': [{'role': 'assistant', 'content': [{'type': 'thinking', 'thinking': 5}]}]" },
+        { M, "system", "'system': 5" }, { M, "system[0].text", "'system': [{'type': 'text', 'text': 5}]" }, { M, "system[0]", "'system': [5]" },
+        { M, "thinking", "'thinking': true" }, { M, "thinking.type", "'thinking': {'type': 5}" }, { M, "thinking.type", "'thinking': {'type': 'on'}" },
+        { M, "thinking.budget_tokens", "'thinking': {'type': 'enabled', 'budget_tokens': 'x'}" },
+        { M, "thinking.budget_tokens", "'thinking': {'type': 'enabled', 'budget_tokens': -1}" },
+        { M, "tools", "'tools': {}" }, { M, "tools[0]", "'tools': [5]" }, { M, "tools[0].name", "'tools': [{'input_schema': {}}]" },
+        { M, "tools[0].name", "'tools': [{'name': 'a\\u0000', 'input_schema': {}}]" },
+        { M, "tools[0].input_schema", "'tools': [{'name': 'f', 'input_schema': 5}]" },
+        { M, "tools[0].description", "'tools': [{'name': 'f', 'description': 5, 'input_schema': {}}]" },
+        { M, "tool_choice", "'tool_choice': 'auto'" }, { M, "tool_choice.type", "'tool_choice': {'type': 'x'}" },
+        { M, "tool_choice.name", "'tool_choice': {'type': 'tool'}" },
+        { M, "tool_choice.disable_parallel_tool_use", "'tool_choice': {'type': 'auto', 'disable_parallel_tool_use': 1}" },
+        { M, "metadata", "'metadata': 5" }, { M, "metadata.user_id", "'metadata': {'user_id': 5}" },
+        { M, "mcp_servers", "'mcp_servers': [{'url': 'x'}]" },
+        { M, "output_config.format", "'output_config': {'format': {'type': 'json_schema'}}" }, { M, "output_config.effort", "'output_config': {'effort': 5}" },
+        { M, "stop_sequences", "'stop_sequences': [5]" }, { M, "temperature", "'temperature': 'hot'" }, { M, "top_k", "'top_k': 1.5" },
+    };
+    CHECK_WRONG(t);
+    struct ds_reply r;
+    for (size_t i = 0; i < sizeof t / sizeof *t; i++) {     /* counted by the same rules */
+        char body[1024];
+        if (!strcmp(t[i].param, "stop_sequences")) continue;
+        snprintf(body, sizeof body, "{%s%s}", t[i].body, strstr(t[i].body, "'messages'") ? "" : ", 'messages': [{'role': 'user', 'content': 'q'}]");
+        call(&r, ds_routes_messages + 1, q(body));
+        CHECK_MSG(r.refusal.status == 400 && !strcmp(r.refusal.param, t[i].param), "%s gave %d %s", body, r.refusal.status, r.refusal.param);
+        chat_reply_free(&r);
+    }
+}
+
+/* Whole numbers that 64 bits do not hold are numbers all the same: where no field is meant, they are as near as doubles are. */
+static void numbers_of_any_length(void)
+{
+    static const char call[] = "{'max_tokens': 9, 'messages': [{'role': 'assistant', 'content': [{'type': 'tool_use', 'name': 'f',"
+        " 'input': {'a': 9223372036854775807, 'b': 9223372036854775808, 'c': -18446744073709551616, 'd': -9223372036854775808}}]},"
+        " {'role': 'user', 'content': 'q'}]}";
+    EXPECT_IN_ORDER(prompt_of(ds_routes_messages, q(call)), "9223372036854775807\n", "9.22337203685477e+18\n", "-1.844674407370955e+19\n",
+                    "-9223372036854775808\n");
+    EXPECT(CHAT(", 'n': 100000000000000000000"), "400 n: 'n' is 1e+20, expected 1 to 128");
+    EXPECT(CHAT(", 'future': [100000000000000000000]"), USER "q" END ASSISTANT "<think>\n");
+    EXPECT(CHAT(", 'n': -1e999"), "400 n: 'n' holds the number -1e999, which is out of every range");
+}
+
+/* Agents send turns that hold results of tools alone, as the first that is left after a compaction too. */
+static void results_of_tools_alone(void)
+{
+    static const char want[] = USER "<tool_response>\n19\n</tool_response>" END ASSISTANT CLOSED;
+    static const char loop[] = ASSISTANT "<think>\nhm\n</think>\n\n" CALL END USER "<tool_response>\n19\n</tool_response>" END ASSISTANT CLOSED;
+#define RESULT "{'role': 'user', 'content': [{'type': 'tool_result', 'tool_use_id': 'x', 'content': '19'}]}"
+    EXPECT(prompt_of(ds_routes_messages, q("{'max_tokens': 9, 'messages': [" RESULT "]}")), want);
+    EXPECT(prompt_of(ds_routes_messages, q("{'max_tokens': 9, 'messages': [{'role': 'assistant', 'content': [{'type': 'thinking', 'thinking': 'hm'},"
+                                           " {'type': 'tool_use', 'id': 'x', 'name': 'f', 'input': {'a': 3}}]}, " RESULT "]}")), loop);
+    EXPECT(prompt_of(ds_routes_responses, q("{'reasoning': {'effort': 'none'}, 'input': [{'type': 'function_call_output', 'call_id': 'x', 'output': '19'}]}")),
+           want);
+    EXPECT(prompt_of(ds_routes_chat, q("{'reasoning_effort': 'none', 'messages': [{'role': 'tool', 'content': '19'}]}")), want);
+    EXPECT(prompt_of(ds_routes_chat, q("{'messages': [{'role': 'assistant', 'content': 'a'}]}")),
+           "400 messages: a chat needs at least one message of the user, or a tool's result");
+}
+
+/* What a forced call begins with is part of the answer: when no call comes of it, the client gets every byte. */
+static void forced_calls_that_fail(void)
+{
+    static const char body[] = "{'messages': [{'role': 'user', 'content': 'q'}], " TOOL ", 'tool_choice': %s}";
+    static const struct { const char *choice, *pieces, *want; enum ds_finish why; } t[] = {
+        { "'required'", "no|thing", "<tool_call>\\n<function=nothing", DS_FINISH_END },
+        { "'required'", "f>\n<para", "<tool_call>\\n<function=f>\\n<para", DS_FINISH_LENGTH },
+        { "{'type': 'function', 'function': {'name': 'f'}}", "no|thing", "<tool_call>\\n<function=f>\\nnothing", DS_FINISH_END },
+        { "{'type': 'function', 'function': {'name': 'f'}}", "", "<tool_call>\\n<function=f>\\n", DS_FINISH_LENGTH },
+    };
+    for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
+        char text[1024], want[128];
+        snprintf(text, sizeof text, body, t[i].choice);
+        snprintf(want, sizeof want, "\"content\":\"%s\"", t[i].want);
+        EXPECT_IN_ORDER(answer_to(ds_routes_chat, q(text), t[i].pieces, t[i].why), want);
+    }
+    EXPECT_IN_ORDER(answer_to(ds_routes_messages, q("{'max_tokens': 9, 'messages': [{'role': 'user', 'content': 'q'}], 'tools': [{'name': 'f',"
+                              " 'input_schema': " SCHEMA "}], 'tool_choice': {'type': 'any'}}"), "x y", DS_FINISH_END),
+                    "\"text\":\"<tool_call>\\n<function=x y\"", "\"end_turn\"");
+    EXPECT_IN_ORDER(answer_to(ds_routes_chat, q("{'messages': [{'role': 'user', 'content': 'q'}, {'role': 'assistant', 'content': 'ab'}]}"), "cd",
+                              DS_FINISH_END), "\"content\":\"cd\"");       /* a beginning that the client gave is not told back */
+}
+
+/* Tools with free text, as Codex patches files: a function with one string for the model, items of their own for the client. */
+static void custom_tools_of_responses(void)
+{
+#define CUSTOM "'tools': [{'type': 'custom', 'name': 'patch', 'description': 'Edits.', 'format': {'type': 'grammar', 'syntax': 'lark',"   \
+               " 'definition': 'start: x'}}]"
+    EXPECT_IN_ORDER(prompt_of(R, q("{" CUSTOM ", 'input': ['x']}")), "400 input[0]: ");
+    EXPECT_IN_ORDER(prompt_of(R, q("{" CUSTOM ", 'input': [{'role': 'user', 'content': 'q'}, {'type': 'custom_tool_call', 'call_id': 'x',"
+                                   " 'name': 'patch', 'input': '*** a\\n'}, {'type': 'custom_tool_call_output', 'call_id': 'x', 'output': 'ok'}]}")),
+                    "\"name\": \"patch\", \"description\": \"Edits.\\n\\nThe input follows this lark grammar:\\nstart: x\"",
+                    "{\"input\": {\"type\": \"string\"}}", "\"required\": [\"input\"]", "<function=patch>\n<parameter=input>\n*** a\n\n</parameter>",
+                    "<tool_response>\nok\n");
+    static const char answer[] = "</think><tool_call>\n<function=patch>\n<parameter=input>\n*** \"a\"\n+b\n</parameter>\n</function>\n</tool_call>";
+    EXPECT_IN_ORDER(answer_to(R, q("{" CUSTOM ", 'input': 'q'}"), answer, DS_FINISH_END),
+                    "\"type\":\"custom_tool_call\",\"status\":\"completed\",\"call_id\":\"call_#\",\"name\":\"patch\","
+                    "\"input\":\"*** \\\"a\\\"\\n+b\"}");
+    EXPECT_IN_ORDER(answer_to(R, q("{" CUSTOM ", 'stream': true, 'tool_choice': {'type': 'custom', 'name': 'patch'}, 'input': 'q'}"),
+                              "<parameter=input>\n*** \"a\"\n+b\n</parameter>\n</function>\n</tool_call>", DS_FINISH_END),
+                    "event: response.output_item.added\n", "\"type\":\"custom_tool_call\",\"status\":\"in_progress\"", "\"input\":\"\"",
+                    "event: response.custom_tool_call_input.delta\n", "event: response.custom_tool_call_input.done\n",
+                    "\"input\":\"*** \\\"a\\\"\\n+b\"", "event: response.output_item.done\n",
+                    "\"tool_choice\":{\"type\":\"custom\",\"name\":\"patch\"}");
+}
+
+/* Tools and instructions can be long: streams have them once, at the end. */
+static void long_fields_come_once(void)
+{
+    const char *got = answer_to(R, q("{" RBODY ", 'instructions': 'Be brief.', 'stream': true}"), "a", DS_FINISH_END);
+    EXPECT_IN_ORDER(got, "response.created", "\"instructions\":null", "\"tools\":[]", "response.completed", "\"instructions\":\"Be brief.\"",
+                    "\"tools\":[{\"type\"");
+    CHECK(strstr(got, "Be brief.") && !strstr(strstr(got, "Be brief.") + 1, "Be brief."));
+    EXPECT_IN_ORDER(answer_to(R, q("{" RBODY "}"), "a", DS_FINISH_END), "\"tools\":[{\"type\"");
+}
+
+/* What an answer's request notes, counting its tokens does not note once more. */
+static void counting_notes_nothing(void)
+{
+    static const char body[] = "{'max_tokens': 9, 'system': '" NONCE "', 'tools': [{'type': 'web', 'name': 'w'}],"
+                               " 'messages': [{'role': 'user', 'content': 'q'}]}";
+    for (int i = 0; i < 2; i++) {
+        struct ds_reply r;
+        call(&r, &ds_routes_messages[i], q(body));
+        CHECK(!r.refusal.status && (noted[0] != 0) == (i == 0));
+        chat_reply_free(&r);
+    }
+}
+
 /* A request's words in a refusal make no new line in a log. */
 static void refusals_are_one_line(void)
 {
     EXPECT(prompt_of(ds_routes_chat, q("{'messages': [{'role': 'a\\nb\\u0007', 'content': ''}]}")),
-           "400 messages[0]: 'messages[0].role' is 'a?b?', expected system, developer, user, assistant or tool");
+           "400 messages[0].role: 'messages[0].role' is 'a?b?', expected system, developer, user, assistant, tool or function");
     EXPECT(prompt_of(ds_routes_chat, q("{'messages': [{'role': 'user', 'content': [{'type': 'x\\r\\ny'}]}]}")),
-           "400 messages[0].content: 'messages[0].content' holds a part of type 'x??y': only text is read here");
+           "400 messages[0].content[0].type: 'messages[0].content[0].type' is 'x??y': only text is read here");
 }
 
 static void prompts_past_the_window(void)
@@ -314,6 +576,15 @@ static const struct ds_test tests[] = {
     { "answers_of_responses", answers_of_responses },
     { "answers_that_fail", answers_that_fail },
     { "nonce_is_taken_out", nonce_is_taken_out },
+    { "fields_of_chat", fields_of_chat },
+    { "fields_of_responses", fields_of_responses },
+    { "fields_of_messages", fields_of_messages },
+    { "numbers_of_any_length", numbers_of_any_length },
+    { "results_of_tools_alone", results_of_tools_alone },
+    { "forced_calls_that_fail", forced_calls_that_fail },
+    { "custom_tools_of_responses", custom_tools_of_responses },
+    { "long_fields_come_once", long_fields_come_once },
+    { "counting_notes_nothing", counting_notes_nothing },
     { "refusals_are_one_line", refusals_are_one_line },
     { "prompts_past_the_window", prompts_past_the_window },
 };
