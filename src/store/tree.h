@@ -49,7 +49,7 @@ struct ds_node {
 };
 enum ds_on_disk { DS_ON_DISK = 1, DS_ON_DISK_LOGITS = 2, DS_ON_DISK_EXACT = 4 };
 
-enum { DS_SPARE_STATES = 4 };
+enum { DS_SPARE_STATES = 12 };
 
 struct ds_tree {
     struct ds_shape sh;
