@@ -30,7 +30,7 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-enum { KC = 1024, KC_F32 = 256, MAX_TOKENS = (511 / TOKS + 1) * TOKS };
+enum { KC = 1024, KC_F32 = 256, FROM_L3 = 3 << 18, MAX_TOKENS = (511 / TOKS + 1) * TOKS };
 
 static inline int min_int(int a, int b) { return a < b ? a : b; }
 static inline size_t pad64(size_t n) { return (n + 63) & ~(size_t)63; }
@@ -104,6 +104,7 @@ struct panel {
     int16_t *x;                /* a tile's integers as int16, for kernels that want them so */
     float *acc;
     const char *ahead;         /* rows that will be unpacked next, to fetch while these are; or NULL */
+    bool far;                  /* the call's activations are larger than L2, so that each panel reads them from L3 */
 };
 
 enum {
@@ -126,6 +127,7 @@ static struct panel panel_at(void *scratch)
     o.x = (int16_t *)(p += PANEL_ROWS);
     o.acc = (float *)(p += PANEL_X);
     o.ahead = NULL;
+    o.far = false;
     return o;
 }
 
@@ -291,6 +293,7 @@ static void gemm(const struct ds_gemm_kernels *g, const struct ds_gemm_call *c)
     struct product f = product_of(ds_type_id(c->type));
     struct panel p = panel_at(c->scratch);
     enum ds_act_fmt af = act_fmt(g, c->type, c->n, false);
+    p.far = token_bytes(af, c->k) * (size_t)(c->t1 - c->t0) > FROM_L3;
     memset(p.scale, 0, PANEL_SCALE + PANEL_MIN + PANEL_M + PANEL_ROWS);      /* rows that a last panel lacks */
     for (int r = c->r0; r < c->r1; r += ROWS)
         for (int t = c->t0; t < c->t1; t += MAX_TOKENS)
