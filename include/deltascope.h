@@ -218,7 +218,8 @@ ds_status ds_chat_render(const ds_engine *g, const struct ds_message *m, int n, 
 /* The same as ids. Special tokens count in the frame, those around thinking and calls in the assistant's turns
  * too; everywhere else they are plain text, so that nobody's message can close its own turn. */
 ds_status ds_chat_tokenize(const ds_engine *g, const struct ds_message *m, int n, bool thinking, struct ds_ids *out, struct ds_err *e);
-bool ds_chat_thinks(const ds_engine *g);             /* does the file's template think when nobody says? */
+/* Will an answer begin with thinking? asked: 1 on, 0 off, -1 nobody said; a template without the switch answers the same to all. */
+bool ds_chat_thinks(const ds_engine *g, int asked);
 /* The file's own template text, not NUL-terminated, valid while the engine lives; n 0 without one. */
 const char *ds_engine_chat_template(const ds_engine *g, size_t *n);
 

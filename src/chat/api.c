@@ -88,13 +88,13 @@ ds_status ds_chat_tokenize(const ds_engine *g, const struct ds_message *m, int n
     return st;
 }
 
-bool ds_chat_thinks(const ds_engine *g)
+bool ds_chat_thinks(const ds_engine *g, int asked)
 {
     size_t len;
     struct ds_chat_template t;
     const char *text = ds_engine_chat_template(g, &len);
     if (ds_chat_template_read(&t, text, len, false, NULL)) return false;
-    bool thinks = ds_chat_thinks_alone(&t);
+    const bool thinks = asked < 0 ? ds_chat_thinks_alone(&t) : ds_chat_opens(&t, asked > 0);
     ds_chat_template_free(&t);
     return thinks;
 }

@@ -256,6 +256,10 @@ for r in R:
     change "$TMP/uneven.json" "per = {24: 1.0, 48: 1.06}$set_per_token"
     expect 0 "$ds" ladder --merge "$TMP/uneven.json"
     [ "$(grep -c '1\.060 (diverges, +6\.0 %)' "$TMP/out")" = 4 ] || fail "6 % was not flagged: $(grep ubatch "$TMP/out")"
+    change "$TMP/noisy.json" "per = {24: 1.0, 48: 1.06}$set_per_token
+        r['ms'] = [0.9 * wall, wall, 1.1 * wall]; r['min_ms'] = 0.9 * wall; r['max_ms'] = 1.1 * wall"
+    expect 0 "$ds" ladder --merge "$TMP/noisy.json"
+    [ "$(grep -c '1\.060 (diverges, +6\.0 %; runs spread by 22 %)' "$TMP/out")" = 4 ] || fail "noise is not told: $(grep ubatch "$TMP/out")"
 }
 
 well_formed() {

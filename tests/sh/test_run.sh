@@ -116,6 +116,8 @@ run_refuses() {
     refused 2 "--session ''" --session '' -p a
     refused 2 "--json and --echo need a prompt" --chat --json
     refused 2 "--system and --thinking need --chat" -p a --thinking on
+    run -p a --chat -n 1 --thinking on --temp 0 >"$TMP/out" 2>"$TMP/err"
+    grep -q "no such switch" "$TMP/err" || fail "--thinking is passed over in silence: $(cat "$TMP/err")"
     refused 1 "the prompt is empty" -p ''
     refused 1 "the prompt is empty" -f /dev/null
     refused 1 "$TMP/none: cannot be read: No such file or directory" -f "$TMP/none"

@@ -364,7 +364,7 @@ static void chat_ids_equal_text(void)
     struct ds_engine g;
     struct ds_err e;
     REQUIRE(made_engine(&g));
-    CHECK(ds_chat_thinks(&g));
+    CHECK(ds_chat_thinks(&g, -1) && ds_chat_thinks(&g, 1));
     for (int n = 2; n <= 7; n++) {
         char *text = NULL;
         struct ds_ids want, got;

@@ -64,7 +64,7 @@ static void text_without_tokenizer(void)
     const struct ds_message m = { "user", "x" };
     CHECK(ds_tokenize(&g, "x", 1, false, &ids, &e) == DS_EUNSUP && !strcmp(e.msg, "bare.gguf: the model has no tokenizer"));
     CHECK(ds_chat_render(&g, &m, 1, true, &text, &e) == DS_EUNSUP && !text);
-    CHECK(!ds_token_bytes(&g, 1, &p) && !ds_token_piece(&g, 1) && !ds_token_is_end(&g, 1) && !ds_chat_thinks(&g));
+    CHECK(!ds_token_bytes(&g, 1, &p) && !ds_token_piece(&g, 1) && !ds_token_is_end(&g, 1) && !ds_chat_thinks(&g, -1) && !ds_chat_thinks(&g, 1));
 }
 
 static const struct ds_test tests[] = {

@@ -254,7 +254,10 @@ static int run(struct request *q)
     int rc = DS_EXIT_OK;
     if (ds_tool_open(&g, &q->common.engine, &e)) return ds_tool_fail(prog, &e);
 
-    r.thinking = q->thinking ? !strcmp(q->thinking, "on") : ds_chat_thinks(g);
+    const int asked = q->thinking ? !strcmp(q->thinking, "on") : -1;
+    r.thinking = ds_chat_thinks(g, asked);
+    if (asked >= 0 && asked != r.thinking)
+        fprintf(stderr, "%s: --thinking %s changes nothing: the chat template of this file has no such switch\n", prog, q->thinking);
     struct ds_sampling s = choose_sampling(q, q->chat || !has_prompt, r.thinking);
     r.gen = (struct ds_generation){ .g = g, .sampling = s, .stops = q->stops, .max_new = q->max_new, .print = !q->json };
     ds_status st = ds_session_new(&r.gen.s, g, &e);

@@ -94,7 +94,9 @@ static void write_cell(struct ds_grid *t, const struct ds_view *view, const stru
         ds_grid_cell(t, "%s (%s-%s)", a, lo, hi);
     } else if (r->kind == ROW_PER_TOKEN) {
         double over = divergence(view, s, r, v);
-        if (over > 0) ds_grid_cell(t, "%s (diverges, +%.1f %%)", a, 100 * over);
+        const double spread = rec->max_ms / rec->min_ms - 1;       /* a divergence inside it may be noise: the reader is told */
+        if (over > 0 && spread > over) ds_grid_cell(t, "%s (diverges, +%.1f %%; runs spread by %.0f %%)", a, 100 * over, 100 * spread);
+        else if (over > 0) ds_grid_cell(t, "%s (diverges, +%.1f %%)", a, 100 * over);
         else ds_grid_cell(t, "%s", a);
     } else if (r->kind == ROW_RATE) {
         ds_grid_cell(t, "%s", a);

@@ -328,8 +328,8 @@ static void write_text(struct ds_bytes *out, const struct bench *b)
 
 /* --- the run ------------------------------------------------------------------------------------- */
 
-/* One stage table per length, on stderr. */
-static void print_profiles(const struct bench *b)
+/* One stage table per length. */
+static void print_profiles(const struct bench *b, FILE *to)
 {
     struct ds_bytes t;
     ds_bytes_init(&t, OUTPUT_MAX);
@@ -337,7 +337,7 @@ static void print_profiles(const struct bench *b)
         ds_bytes_puts(&t, "\n");
         ds_report_profile(&t, &b->cells[i].prof[ds_cell_median(&b->cells[i])], &b->prov.peaks, b->rig.g, b->s->common.skip);
     }
-    if (!t.failed) fputs(t.p, stderr);
+    if (!t.failed) fputs(t.p, to);
     ds_bytes_free(&t);
 }
 
@@ -358,7 +358,7 @@ int ds_bench_run(const struct ds_bench_spec *s)
     ds_bytes_init(&out, OUTPUT_MAX);
     ds_status st = measure(&b, &e);
     if (!st) {
-        if (s->common.profile != DS_PROF_OFF) print_profiles(&b);
+        if (s->common.profile != DS_PROF_OFF) print_profiles(&b, s->json ? stderr : stdout);
         (s->json ? write_json : write_text)(&out, &b);
         st = ds_tool_write(&out, NULL, &e);
     }
