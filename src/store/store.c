@@ -1,4 +1,4 @@
-/* Requests: finding the best start for a prompt, restoring it, taking snapshots on the way. */
+/* Requests: a session begins at the best start, leaves what it had to the tree, and takes snapshots on the way. */
 #include "store/store.h"
 
 #include <inttypes.h>
@@ -77,7 +77,7 @@ void ds_store_close(ds_store *st)
 
 /* --- attached sessions --- */
 
-static struct ds_live *live_of(const ds_store *st, const ds_session *s)
+struct ds_live *ds_live_of(const ds_store *st, const ds_session *s)
 {
     for (int i = 0; i < st->n_live; i++)
         if (st->live[i]->s == s) return st->live[i];
@@ -86,7 +86,7 @@ static struct ds_live *live_of(const ds_store *st, const ds_session *s)
 
 static struct ds_live *attach(ds_store *st, ds_session *s)
 {
-    struct ds_live *L = live_of(st, s);
+    struct ds_live *L = ds_live_of(st, s);
     if (L) return L;
     if (st->n_live == st->cap_live) {
         const int cap = st->cap_live + 8;
@@ -100,7 +100,7 @@ static struct ds_live *attach(ds_store *st, ds_session *s)
     return st->live[st->n_live++] = L;
 }
 
-static void set_tip(ds_store *st, struct ds_live *L, struct ds_node *n)
+void ds_live_set_tip(ds_store *st, struct ds_live *L, struct ds_node *n)
 {
     struct ds_node *old = L->tip;
     if (n) n->pins++;
@@ -110,7 +110,7 @@ static void set_tip(ds_store *st, struct ds_live *L, struct ds_node *n)
     ds_tree_trim(&st->t, old);
 }
 
-static int64_t common_with(const ds_session *s, const int32_t *ids, int64_t n)
+int64_t ds_common_with(const ds_session *s, const int32_t *ids, int64_t n)
 {
     const int32_t *own = ds_session_tokens(s);
     const int64_t pos = ds_session_is_timing_only(s) ? 0 : ds_session_pos(s), most = pos < n ? pos : n;
@@ -157,7 +157,7 @@ static void take(ds_store *st, struct ds_live *L, int64_t p, enum ds_snap_kind k
         return;
     }
     touch(st, n);
-    if (!L->tip || p > ds_node_end(L->tip)) set_tip(st, L, n);
+    if (!L->tip || p > ds_node_end(L->tip)) ds_live_set_tip(st, L, n);
     n->pins++;
     const bool logits_new = logits && !n->logits;
     const uint64_t bytes = (n->state ? 0 : ds_tree_cost(st->t.sh.state)) + (logits_new ? ds_tree_cost(st->t.sh.logits) : 0);
@@ -248,191 +248,8 @@ static void leave(ds_store *st, struct ds_live *L, int64_t keep)
     st->leaving = NULL;
     struct ds_node *up = L->tip;
     while (up->parent && ds_node_end(up) > keep) up = up->parent;
-    set_tip(st, L, up);
+    ds_live_set_tip(st, L, up);
     ds_store_sweep(st, NULL);
-}
-
-/* --- finding --- */
-
-struct start {
-    struct ds_node *node;          /* NULL: the session itself, or nothing */
-    int64_t pos, common;
-    bool live, disk;
-    enum ds_reuse reason;
-};
-
-static bool may_start(const struct ds_node *p, int64_t n)
-{
-    if (!p->state && !p->on_disk) return false;
-    return ds_node_end(p) < n || (ds_node_end(p) == n && ((p->state && p->logits) || p->on_disk & DS_ON_DISK_LOGITS));
-}
-
-/* L may be NULL: for any idle session. Marks must be those of all but L. */
-static struct start find(const ds_store *st, const struct ds_live *L, const int32_t *ids, int64_t n)
-{
-    struct start f = { .reason = DS_MISS_EMPTY };
-    int64_t common;
-    const int64_t own = L ? common_with(L->s, ids, n) : 0;
-    struct ds_node *last = ds_tree_find(&st->t, ids, n, &common, NULL);
-    for (struct ds_node *p = last; p->parent; p = p->parent) {
-        if (ds_node_end(p) > own && !ds_store_has_rows(st, p)) f.node = NULL;
-        else if (!f.node && may_start(p, n)) f.node = p;
-    }
-    f.common = common > own ? common : own;
-    if (f.node) {
-        const bool logits = ds_node_end(f.node) == n;
-        f.pos = ds_node_end(f.node);
-        f.disk = !f.node->state || (logits && !f.node->logits);
-        f.reason = f.disk ? DS_REUSE_DISK : DS_REUSE_SNAPSHOT;
-    } else if (f.common || st->t.root->n_child) {
-        f.reason = f.common ? DS_MISS_NO_SNAPSHOT : DS_MISS_NO_PREFIX;
-    }
-    if (own && own == ds_session_pos(L->s) && own >= f.pos && (own < n || ds_session_logits(L->s))) {
-        f.node = NULL;
-        f.pos = own;
-        f.live = true;
-        f.disk = false;
-        f.reason = DS_REUSE_LIVE;
-    }
-    return f;
-}
-
-int ds_store_pick(const ds_store *st, ds_session *const *idle, int n, const int32_t *ids, int64_t n_ids)
-{
-    int best = -1;
-    int64_t most = 0;
-    for (int i = 0; i < n; i++) {            /* one that goes on as it is, or keeps most of its rows */
-        const int64_t c = common_with(idle[i], ids, n_ids);
-        if (c > most && 2 * c >= ds_session_pos(idle[i])) best = i, most = c;
-    }
-    if (best >= 0) return best;
-    uint64_t oldest = UINT64_MAX;
-    for (int i = 0; i < n; i++) {
-        const struct ds_live *L = live_of(st, idle[i]);
-        const uint64_t used = L && ds_session_pos(idle[i]) ? L->used : 0;
-        if (used >= oldest) continue;
-        best = i;
-        oldest = used;
-    }
-    return best;
-}
-
-int64_t ds_store_peek(ds_store *st, const int32_t *ids, int64_t n_ids)
-{
-    ds_store_mark(st, NULL);
-    int64_t best = find(st, NULL, ids, n_ids).pos;
-    for (int i = 0; i < st->n_live; i++) {
-        const ds_session *s = st->live[i]->s;
-        const int64_t c = st->live[i]->busy ? 0 : common_with(s, ids, n_ids);
-        if (c == ds_session_pos(s) && c > best) best = c;
-    }
-    return best;
-}
-
-/* --- restoring --- */
-
-struct files { struct { struct ds_seg *seg; struct ds_map map; struct ds_file file; } *v; int n; };
-
-static void close_files(struct files *fs)
-{
-    for (int i = 0; i < fs->n; i++) ds_map_close(&fs->v[i].map);
-    free(fs->v);
-}
-
-static const struct ds_file *file_of(const struct files *fs, const struct ds_seg *seg)
-{
-    for (int i = 0; i < fs->n; i++)
-        if (fs->v[i].seg == seg) return &fs->v[i].file;
-    return NULL;
-}
-
-/* Reads and validates the files that the way from `own` to the start needs. */
-static ds_status open_files(ds_store *st, struct files *fs, const struct start *f, int64_t own)
-{
-    for (struct ds_node *p = f->node; p->parent; p = p->parent) {
-        const bool rows = ds_node_end(p) > own && !p->kv && !ds_store_cover(st, p);
-        if ((!rows && !(p == f->node && f->disk)) || file_of(fs, p->seg)) continue;
-        void *v = realloc(fs->v, (size_t)(fs->n + 1) * sizeof *fs->v);
-        if (!v) return DS_ENOMEM;
-        fs->v = v;
-        fs->v[fs->n].seg = p->seg;
-        const ds_status s = ds_disk_read(st, p->seg, &fs->v[fs->n].map, &fs->v[fs->n].file);
-        if (s) return s;
-        fs->n++;
-    }
-    return DS_OK;
-}
-
-static void rows_from_file(const ds_store *st, ds_session *s, const struct ds_file *file, const struct ds_node *p, void *room)
-{
-    int64_t a, b;
-    const void *src = ds_file_rows(file, p->from, &a, &b);
-    ds_rows_cut(&st->t.sh, room, src, a, b - a, p->from, ds_node_end(p));
-    ds_session_set_kv(s, p->from, ds_node_end(p), room);
-}
-
-static ds_status set_rows(ds_store *st, struct ds_live *L, const struct files *fs, const struct start *f, int64_t own,
-        bool *exact)
-{
-    void *room = malloc(DS_BLOCK * st->t.sh.kv + 1);
-    if (!room) return DS_ENOMEM;
-    *exact = (own < f->pos ? own : f->pos) <= L->exact_to;
-    for (struct ds_node *p = f->node; p->parent && ds_node_end(p) > own; p = p->parent) {
-        const struct ds_live *from = ds_store_cover(st, p);
-        bool is_exact = p->kv_exact;
-        if (p->kv) {
-            ds_session_set_kv(L->s, p->from, ds_node_end(p), p->kv);
-        } else if (from) {
-            ds_session_get_kv(from->s, p->from, ds_node_end(p), room);
-            ds_session_set_kv(L->s, p->from, ds_node_end(p), room);
-            is_exact = ds_node_end(p) <= from->exact_to;
-        } else {
-            rows_from_file(st, L->s, file_of(fs, p->seg), p, room);
-        }
-        *exact &= is_exact;
-    }
-    free(room);
-    return DS_OK;
-}
-
-static ds_status resume(struct ds_live *L, const struct files *fs, const struct start *f, const int32_t *ids, int64_t n,
-        bool *exact)
-{
-    const void *state = f->node->state;
-    const float *logits = f->node->logits;
-    bool state_exact = f->node->exact;
-    if (f->disk) {
-        const struct ds_file *file = file_of(fs, f->node->seg);
-        int i = 0;
-        while (i < file->n_snaps - 1 && ds_file_snap(file, i).pos < f->pos) i++;
-        if (ds_file_snap(file, i).pos != f->pos) return DS_EFORMAT;
-        state = ds_file_state(file, i, &logits);
-        state_exact = ds_file_snap(file, i).flags & DS_FILE_EXACT;
-    }
-    *exact &= state_exact;
-    return ds_session_resume(L->s, ids, f->pos, state, f->pos == n ? logits : NULL, NULL);
-}
-
-static ds_status restore(ds_store *st, struct ds_live *L, const struct start *f, const int32_t *ids, int64_t n)
-{
-    struct files fs = { NULL, 0 };
-    bool exact = false;
-    if (f->live) return DS_OK;
-    if (!f->node) {
-        ds_session_reset(L->s);
-        set_tip(st, L, NULL);
-        L->exact_to = 0;
-        return DS_OK;
-    }
-    ds_store_mark(st, L);
-    const int64_t own = common_with(L->s, ids, n);
-    ds_status s = open_files(st, &fs, f, own);
-    if (!s && !(s = set_rows(st, L, &fs, f, own, &exact)) && !(s = resume(L, &fs, f, ids, n, &exact))) {
-        set_tip(st, L, f->node);
-        L->exact_to = exact ? f->pos : 0;
-    }
-    close_files(&fs);
-    return s;
 }
 
 /* --- a request --- */
@@ -460,13 +277,13 @@ static void count_lookup(ds_store *st, const struct ds_lookup *l)
 }
 
 /* Finds and restores; a file that turns out damaged is gone at the next try. */
-static struct start begin_at_best(ds_store *st, struct ds_live *L, const int32_t *ids, int64_t n)
+static struct ds_start begin_at_best(ds_store *st, struct ds_live *L, const int32_t *ids, int64_t n)
 {
-    struct start f;
+    struct ds_start f;
     bool damaged = false;
     for (;;) {
         ds_store_mark(st, L);
-        f = find(st, L, ids, n);
+        f = ds_start_find(st, L, ids, n);
         struct ds_node *found = f.node;
         if (found) found->hold = true, found->pins++;
         st->disk.keep = f.node && f.node->seg;
@@ -474,7 +291,7 @@ static struct start begin_at_best(ds_store *st, struct ds_live *L, const int32_t
         leave(st, L, f.pos);
         st->disk.keep = false;
         if (found) found->hold = false;
-        const ds_status s = restore(st, L, &f, ids, n);
+        const ds_status s = ds_start_restore(st, L, &f, ids, n);
         if (found) {
             found->pins--;
             ds_tree_trim(&st->t, found);
@@ -486,7 +303,7 @@ static struct start begin_at_best(ds_store *st, struct ds_live *L, const int32_t
         f.node = NULL;
         f.pos = 0;
         f.reason = DS_MISS_NO_SNAPSHOT;
-        restore(st, L, &f, ids, n);
+        ds_start_restore(st, L, &f, ids, n);
         break;
     }
     if (damaged && f.reason >= DS_MISS_EMPTY) f.reason = DS_MISS_DAMAGED;
@@ -514,7 +331,7 @@ ds_status ds_store_begin(ds_store *st, ds_session *s, const int32_t *ids, int64_
     st->clock++;
     L->used = st->clock;
     L->n = 0;
-    const struct start f = begin_at_best(st, L, ids, n);
+    const struct ds_start f = begin_at_best(st, L, ids, n);
     int64_t common;
     touch(st, ds_tree_find(&st->t, ids, n, &common, NULL));
     for (struct ds_node *p = L->tip; p; p = p->parent)       /* turns that this one goes on from */
@@ -598,7 +415,7 @@ static ds_status set_cuts(struct cutting *c, int n, struct ds_err *e)
 ds_status ds_store_prefill(ds_store *st, ds_session *s, const int32_t *ids, int n, enum ds_rows rows, ds_tick tick,
         void *tick_ctx, struct ds_err *e)
 {
-    struct ds_live *L = live_of(st, s);
+    struct ds_live *L = ds_live_of(st, s);
     if (!L || !L->busy) return ds_fail(e, DS_EARG, "a prefill through the store needs a begun request");
     struct cutting c = { st, L };
     const int64_t pos = ds_session_pos(s);
@@ -620,7 +437,7 @@ ds_status ds_store_prefill(ds_store *st, ds_session *s, const int32_t *ids, int 
 
 void ds_store_end(ds_store *st, ds_session *s)
 {
-    struct ds_live *L = live_of(st, s);
+    struct ds_live *L = ds_live_of(st, s);
     const int64_t pos = ds_session_pos(s);
     if (!L || !L->busy) return;
     if (pos > 0 && !ds_session_is_timing_only(s) && (!L->tip || pos >= ds_node_end(L->tip)))
@@ -632,13 +449,13 @@ void ds_store_end(ds_store *st, ds_session *s)
 
 void ds_store_forget(ds_store *st, ds_session *s)
 {
-    struct ds_live *L = live_of(st, s);
+    struct ds_live *L = ds_live_of(st, s);
     if (!L) return;
     /* What this request computed may be as wrong as its end. */
     for (struct ds_node *p = L->tip; L->busy && p && ds_node_end(p) > L->start; p = p->parent) ds_node_drop_state(&st->t, p);
     L->busy = false;
     leave(st, L, 0);
-    set_tip(st, L, NULL);
+    ds_live_set_tip(st, L, NULL);
     ds_session_reset(s);
     L->exact_to = 0;
     ds_store_sweep(st, NULL);
@@ -646,11 +463,11 @@ void ds_store_forget(ds_store *st, ds_session *s)
 
 void ds_store_detach(ds_store *st, ds_session *s)
 {
-    struct ds_live *L = live_of(st, s);
+    struct ds_live *L = ds_live_of(st, s);
     if (!L) return;
     ds_store_end(st, s);
     leave(st, L, 0);
-    set_tip(st, L, NULL);
+    ds_live_set_tip(st, L, NULL);
     for (int i = 0; i < st->n_live; i++)
         if (st->live[i] == L) st->live[i] = st->live[--st->n_live];
     free(L->bounds);

@@ -76,6 +76,26 @@ static inline bool ds_store_has_rows(const ds_store *st, const struct ds_node *n
 /* Drops every state in RAM whose rows cannot be had any more, and what then stands for nothing. */
 void ds_store_sweep(ds_store *st, const struct ds_live *except);
 
+/* --- attached sessions --- */
+
+struct ds_live *ds_live_of(const ds_store *st, const ds_session *s);       /* NULL: not attached */
+void ds_live_set_tip(ds_store *st, struct ds_live *L, struct ds_node *n);
+/* Tokens at the head of ids whose rows the session has. */
+int64_t ds_common_with(const ds_session *s, const int32_t *ids, int64_t n);
+
+/* --- start.c --- */
+
+struct ds_start {
+    struct ds_node *node;          /* NULL: the session itself, or nothing */
+    int64_t pos, common;
+    bool live, disk;
+    enum ds_reuse reason;
+};
+/* L may be NULL: for any idle session. Marks must be those of all but L. */
+struct ds_start ds_start_find(const ds_store *st, const struct ds_live *L, const int32_t *ids, int64_t n);
+/* On failure the session may hold anything: begin again, or at nothing (which cannot fail). */
+ds_status ds_start_restore(ds_store *st, struct ds_live *L, const struct ds_start *f, const int32_t *ids, int64_t n);
+
 /* --- evict.c --- */
 
 /* Room is asked for in the name of a prefix of `size` tokens. What is worth more than `score` stays, and so does all that
