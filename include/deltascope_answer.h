@@ -11,7 +11,7 @@ enum ds_finish {
     DS_FINISH_LENGTH,               /* as many tokens as were asked for */
     DS_FINISH_END,                  /* the model ended its turn or the text */
     DS_FINISH_STOP,                 /* a stop string */
-    DS_FINISH_WINDOW,               /* the window is full */
+    DS_FINISH_WINDOW,               /* the window is full: prompt and answer together have as many tokens as it */
     DS_FINISH_ENOUGH,               /* whoever reads the answer has all that he wants */
     DS_FINISH_INTERRUPTED
 };

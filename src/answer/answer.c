@@ -169,6 +169,10 @@ ds_status ds_answer_step(ds_answer *a, const ds_session *s, struct ds_token_step
         over(a, DS_FINISH_LENGTH, out);
         return hand_out(a, out, e);
     }
+    if (ds_session_pos(s) >= a->window) {
+        over(a, DS_FINISH_WINDOW, out);
+        return hand_out(a, out, e);
+    }
     int32_t id = ds_sampler_pick(a->sampler, logits);
     if (id < 0 || ds_token_is_end(a->g, id)) {
         over(a, DS_FINISH_END, out);
@@ -182,7 +186,7 @@ ds_status ds_answer_step(ds_answer *a, const ds_session *s, struct ds_token_step
     if (st) return st;
     if (out->stop) over(a, DS_FINISH_STOP, out);
     else if (a->made == a->max_new) over(a, DS_FINISH_LENGTH, out);
-    else if (ds_session_pos(s) >= a->window) over(a, DS_FINISH_WINDOW, out);
+    else if (ds_session_pos(s) + 1 >= a->window) over(a, DS_FINISH_WINDOW, out);
     return hand_out(a, out, e);
 }
 

@@ -32,14 +32,30 @@ static bool is_loopback(const struct sockaddr *a)
     return a->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)a)->sin6_addr);
 }
 
-bool ds_host_is_loopback(const char *host)
+ds_status ds_host_look_up(const char *host, bool *loopback, struct ds_err *e)
 {
     int rc;
-    struct addrinfo *list = look_up(host, 0, &rc);
-    bool all = list != NULL;
-    for (struct addrinfo *a = list; a; a = a->ai_next) all = all && is_loopback(a->ai_addr);
-    if (list) freeaddrinfo(list);
-    return all;
+    struct addrinfo *list = *host ? look_up(host, 0, &rc) : NULL;
+    if (!*host) return ds_fail(e, DS_EARG, "the name of the host is empty");
+    if (!list) return ds_fail(e, DS_EARG, "'%s' is no address, and no name of one: %s", host, gai_strerror(rc));
+    *loopback = true;
+    for (struct addrinfo *a = list; a; a = a->ai_next) *loopback = *loopback && is_loopback(a->ai_addr);
+    freeaddrinfo(list);
+    return DS_OK;
+}
+
+bool ds_is_origin(const char *s)
+{
+    static const char scheme[] = "abcdefghijklmnopqrstuvwxyz0123456789+-.", name[] = "abcdefghijklmnopqrstuvwxyz0123456789-._";
+    const char *host = strstr(s, "://");
+    if (!strcmp(s, "*")) return true;
+    if (!host || host == s || strspn(s, scheme) != (size_t)(host - s)) return false;
+    host += 3;
+    bool v6 = *host == '[';
+    const char *end = v6 ? strchr(host, ']') : host + strspn(host, name);
+    if (!end || end == host) return false;
+    end += v6;
+    return !*end || (*end == ':' && end[1] && !end[1 + strspn(end + 1, "0123456789")]);
 }
 
 static int real_port(int fd)

@@ -6,8 +6,10 @@
 
 #include <stdbool.h>
 
-/* Does every address that this name stands for belong to this machine alone? A name that cannot be looked up does not. */
-bool ds_host_is_loopback(const char *host);
+/* *loopback: does every address that this name stands for belong to this machine alone? DS_EARG: it stands for none. */
+ds_status ds_host_look_up(const char *host, bool *loopback, struct ds_err *e);
+/* Is it an origin as browsers send it ("https://a.example:8443": a scheme, a host in lower case, perhaps a port), or "*"? */
+bool ds_is_origin(const char *s);
 /* Listens on host (a name or address) and port (0: any). *fd is the caller's to close; *port gets the real one. */
 ds_status ds_socket_listen(const char *host, int *port, int *fd, struct ds_err *e);
 /* So many open files may be had, as far as the system lets this process. */

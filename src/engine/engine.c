@@ -189,9 +189,13 @@ static ds_status choose_ctx(struct ds_engine *g, const struct ds_options *o, str
         g->room = room;
         return DS_OK;
     }
-    if (asked > fits || g->info.ctx < 1)
-        return ds_fail(e, DS_ENOMEM, "a window of %lld tokens needs %.1f MiB beside the weights, but %.1f MiB of memory are available", (long long)g->info.ctx,
-                       (double)(sessions * ds_state_kv_bytes(m, g->info.ctx) + fixed) / 1048576.0, (double)room / 1048576.0);
+    if (asked > fits || g->info.ctx < 1) {
+        const long long ctx = g->info.ctx < 1 ? 1 : (long long)g->info.ctx;
+        char kept[64] = "";
+        if (o->reserve) snprintf(kept, sizeof kept, " and %.1f MiB that are kept free", (double)o->reserve / 1048576.0);
+        return ds_fail(e, DS_ENOMEM, "a window of %lld tokens needs %.1f MiB beside the weights%s, but %.1f MiB of memory are available", ctx,
+                       (double)(sessions * ds_state_kv_bytes(m, ctx) + fixed - o->reserve) / 1048576.0, kept, (double)room / 1048576.0);
+    }
     return DS_OK;
 }
 

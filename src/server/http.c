@@ -1,6 +1,7 @@
 /* Sockets, by libmicrohttpd: one thread for all of them. A connection that waits (for intake, or for the engine) is
  * suspended, and resumed when there is something to send; nobody else ever touches a socket. Locks: a hit's state is
  * its thread's own; h->lock guards the lists; an exchange's lock may be taken inside h->lock, never the other way. */
+#include "server/access.h"
 #include "server/server.h"
 
 #include "base/socket.h"
@@ -20,6 +21,7 @@ struct conn {                                /* a socket */
     int fd;
     uint64_t since_ns;                       /* when it was opened, or its last request ended */
     bool busy;                               /* a request's headers are whole */
+    bool shut;                               /* it was told to go */
 };
 
 enum state { RECEIVING, READING, ANSWERED, STREAMING };
@@ -51,7 +53,7 @@ struct ds_http {
     pthread_mutex_t lock;
     struct conn conns;                       /* ring heads */
     struct ds_hit hits;
-    _Atomic int n_conns;
+    _Atomic int n_conns, n_shut;             /* n_shut: of them, those that were told to go */
     _Atomic uint64_t bodies;
     _Atomic bool quiet, closing;
 };
@@ -66,23 +68,20 @@ static const char *header(const struct ds_hit *hit, const char *name)
     return MHD_lookup_connection_value(hit->c, MHD_HEADER_KIND, name);
 }
 
-/* The Origin that may read this answer; NULL: none. */
-static const char *allowed_origin(const struct ds_hit *hit)
+static struct ds_visitor visitor(const struct ds_hit *hit)
 {
-    const struct ds_server_options *o = &hit->h->server->o;
-    const char *origin = header(hit, "Origin");
-    for (int i = 0; origin && i < o->n_origins; i++)
-        if (!strcmp(o->origins[i], "*") || !strcmp(o->origins[i], origin)) return origin;
-    return NULL;
+    return (struct ds_visitor){ .host = header(hit, "Host"), .origin = header(hit, "Origin"),
+                                .authorization = header(hit, "Authorization"), .x_api_key = header(hit, "X-Api-Key") };
 }
 
 static void add(struct MHD_Response *r, const char *name, const char *value) { MHD_add_response_header(r, name, value); }
 
 static void add_origin(const struct ds_hit *hit, struct MHD_Response *r)
 {
-    const char *origin = allowed_origin(hit);
-    if (hit->h->server->o.n_origins) add(r, "Vary", "Origin");
-    if (!origin) return;
+    const struct ds_server_options *o = &hit->h->server->o;
+    const char *origin = header(hit, "Origin");
+    if (o->n_origins) add(r, "Vary", "Origin");
+    if (!ds_access_reads(o, origin)) return;
     add(r, "Access-Control-Allow-Origin", origin);
     if (!hit->preflight) return;
     add(r, "Access-Control-Allow-Methods", "GET, POST");
@@ -202,29 +201,12 @@ static void find_route(struct ds_hit *hit, const char *method)
     else ds_refuse(r, 404, NULL, "%s: there is no such path", hit->path);
 }
 
-/* In a time that depends on the lengths alone. */
-static bool same_key(const char *a, const char *b)
-{
-    size_t na = strlen(a), nb = strlen(b);
-    unsigned diff = na != nb;
-    for (size_t i = 0; i < na; i++) diff |= (unsigned char)a[i] ^ (unsigned char)(nb ? b[i % nb] : 0);
-    return !diff;
-}
-
-static bool has_key(const struct ds_hit *hit)
-{
-    const char *key = hit->h->server->o.api_key, *bearer = header(hit, "Authorization"), *x = header(hit, "X-Api-Key");
-    if (!key || (hit->route && hit->route->open)) return true;
-    if (bearer && !strncmp(bearer, "Bearer ", 7) && same_key(bearer + 7, key)) return true;
-    return x && same_key(x, key);
-}
-
 static enum MHD_Result answer_preflight(struct ds_hit *hit)
 {
     hit->preflight = true;
-    if (allowed_origin(hit)) return queue(hit, 204, NULL, MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT));
-    ds_refuse(&hit->reply.refusal, 403, NULL, "pages of this origin may not use the server (see --cors-origin)");
-    return send_refusal(hit);
+    const struct ds_visitor v = visitor(hit);
+    if (!ds_access_posts(&hit->h->server->o, &v, &hit->reply.refusal)) return send_refusal(hit);
+    return queue(hit, 204, NULL, MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT));
 }
 
 static void check_length(struct ds_hit *hit, uint64_t n)
@@ -264,6 +246,21 @@ static struct ds_hit *new_hit(struct ds_http *h, struct MHD_Connection *c, const
     return hit;
 }
 
+/* Past the limit only those are answered who ask how the server is. */
+static bool crowded(const struct ds_http *h, const struct ds_hit *hit)
+{
+    return h->n_conns - h->n_shut > h->server->o.max_connections && !(hit->route && hit->route->open);
+}
+
+/* Refuses who may not ask. Health and the page are for everybody who means this server. */
+static bool may_ask(const struct ds_hit *hit, const char *method, struct ds_refusal *r)
+{
+    const struct ds_server_options *o = &hit->h->server->o;
+    const struct ds_visitor v = visitor(hit);
+    bool open = hit->route && hit->route->open, posts = strcmp(method, "GET") && strcmp(method, "HEAD");
+    return ds_access_by_host(o, &v, r) && (open || ds_access_by_key(o, &v, r)) && (!posts || ds_access_posts(o, &v, r));
+}
+
 static enum MHD_Result first_call(struct ds_http *h, struct MHD_Connection *c, const char *path, const char *method,
                                   void **state)
 {
@@ -274,7 +271,8 @@ static enum MHD_Result first_call(struct ds_http *h, struct MHD_Connection *c, c
     if (!strcmp(method, "OPTIONS") && header(hit, "Access-Control-Request-Method")) return answer_preflight(hit);
     find_route(hit, method);
     struct ds_refusal *r = &hit->reply.refusal;
-    if (!has_key(hit)) ds_refuse(r, 401, NULL, "the API key is wanted, as 'Authorization: Bearer KEY' or 'x-api-key: KEY'");
+    bool may = may_ask(hit, method, r);
+    if (may && crowded(h, hit)) ds_refuse(r, 503, NULL, "the server has no connection left, all %d are in use", h->server->o.max_connections);
     if (!r->status) check_length(hit, n);
     if (!r->status && h->bodies + n > BODIES_MAX) ds_refuse(r, 503, NULL, "the server is busy with other large requests");
     if (!r->status && h->quiet && !strcmp(method, "POST")) ds_refuse(r, 503, NULL, "the server is shutting down");
@@ -392,26 +390,46 @@ static void on_completed(void *ctx, struct MHD_Connection *c, void **state, enum
 
 /* --- sockets ------------------------------------------------------------------------------------------------------ */
 
+/* Past the limit a connection that asks for nothing makes room: the one that has been silent for longest. With h->lock held. */
+static void make_room(struct ds_http *h)
+{
+    struct conn *oldest = NULL;
+    if (h->n_conns - h->n_shut <= h->server->o.max_connections) return;
+    for (struct conn *k = h->conns.next; k != &h->conns; k = k->next)
+        if (!k->busy && !k->shut && (!oldest || k->since_ns < oldest->since_ns)) oldest = k;
+    if (!oldest) return;
+    oldest->shut = true;
+    h->n_shut++;
+    ds_socket_shut(oldest->fd);
+}
+
+static void open_connection(struct ds_http *h, struct MHD_Connection *c, struct conn *k)
+{
+    k->fd = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+    k->since_ns = ds_now_ns();
+    pthread_mutex_lock(&h->lock);
+    h->n_conns++;
+    make_room(h);                            /* not for the price of itself */
+    k->next = &h->conns;
+    k->prev = h->conns.prev;
+    k->prev->next = k->next->prev = k;
+    pthread_mutex_unlock(&h->lock);
+}
+
 static void on_connection(void *ctx, struct MHD_Connection *c, void **own, enum MHD_ConnectionNotificationCode code)
 {
     struct ds_http *h = ctx;
     struct conn *k = *own;
     if (code == MHD_CONNECTION_NOTIFY_STARTED && (k = calloc(1, sizeof *k))) {
         *own = k;
-        k->fd = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-        k->since_ns = ds_now_ns();
-        pthread_mutex_lock(&h->lock);
-        k->next = &h->conns;
-        k->prev = h->conns.prev;
-        k->prev->next = k->next->prev = k;
-        h->n_conns++;
-        pthread_mutex_unlock(&h->lock);
+        open_connection(h, c, k);
     } else if (code == MHD_CONNECTION_NOTIFY_CLOSED && k) {
         *own = NULL;
         pthread_mutex_lock(&h->lock);
         k->prev->next = k->next;
         k->next->prev = k->prev;
         h->n_conns--;
+        h->n_shut -= k->shut;
         pthread_mutex_unlock(&h->lock);
         free(k);
     }
@@ -460,11 +478,11 @@ ds_status ds_http_open(struct ds_http **out, ds_server *s, struct ds_err *e)
     pthread_mutex_init(&h->lock, NULL);
     ds_status st = ds_socket_listen(s->o.host, &h->port, &fd, e);
     if (st) return st;
-    ds_files_raise(s->o.max_connections + 64);
+    ds_files_raise(s->o.max_connections + DS_SPARE_CONNECTIONS + 64);
     h->daemon = MHD_start_daemon(MHD_USE_AUTO | MHD_USE_INTERNAL_POLLING_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_call, h,
                                  MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_NOTIFY_COMPLETED, on_completed, h,
                                  MHD_OPTION_NOTIFY_CONNECTION, on_connection, h,
-                                 MHD_OPTION_CONNECTION_LIMIT, (unsigned)s->o.max_connections,
+                                 MHD_OPTION_CONNECTION_LIMIT, (unsigned)s->o.max_connections + DS_SPARE_CONNECTIONS,
                                  MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)STALE_S,
                                  MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)64 << 10, MHD_OPTION_END);
     if (h->daemon) return DS_OK;

@@ -17,7 +17,7 @@ struct ds_intake {
 
 /* --- a call ----------------------------------------------------------------------------------------------------- */
 
-static void note(const struct ds_call *c, const char *sentence) { ds_server_log(c->server, "%s", sentence); }
+static void note(const struct ds_call *c, const char *sentence) { ds_server_log(c->server, DS_LOG_REQUEST, "%s", sentence); }
 
 void ds_call_handle(ds_server *s, const struct ds_body *b, struct ds_reply *r)
 {
@@ -98,7 +98,7 @@ ds_status ds_intake_open(struct ds_intake **out, ds_server *s, struct ds_err *e)
     struct ds_intake *in = *out = calloc(1, sizeof *in);
     if (!in) return ds_fail(e, DS_ENOMEM, "no memory for the server");
     in->server = s;
-    in->cap = s->o.max_connections + 8;
+    in->cap = s->o.max_connections + DS_SPARE_CONNECTIONS;
     pthread_mutex_init(&in->lock, NULL);
     pthread_cond_init(&in->wake, NULL);
     in->waiting = calloc((size_t)in->cap, sizeof(struct ds_hit *));

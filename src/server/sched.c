@@ -121,7 +121,7 @@ static void count(struct ds_sched *k, struct slot *t, const char *end)
     snprintf(r->end, sizeof r->end, "%s", end);
     ds_tally_add(&k->server->tally, r);
     t->x->phase = DS_PHASE_OVER;
-    ds_server_log(k->server,
+    ds_server_log(k->server, DS_LOG_REQUEST,
                   "request=%llu api=%s end=%s prompt=%lld cached=%lld generated=%lld queue_ms=%.1f prefill_ms=%.1f decode_ms=%.1f",
                   (unsigned long long)r->number, r->label, end, (long long)r->prompt, (long long)r->cached, (long long)r->completion,
                   r->queue_ms, r->prefill_ms, r->decode_ms);
@@ -149,7 +149,7 @@ static void cancel_slot(struct ds_sched *k, struct slot *t)
 
 static void fail_slot(struct ds_sched *k, struct slot *t, int status, const char *sentence, bool good)
 {
-    if (!good) ds_server_log(k->server, "request=%llu failed: %s", (unsigned long long)t->x->number, sentence);
+    if (!good) ds_server_log(k->server, DS_LOG_REQUEST, "request=%llu failed: %s", (unsigned long long)t->x->number, sentence);
     count(k, t, "failed");
     ds_push_error(t->x, status, sentence);
     free_slot(k, t, good);
@@ -222,7 +222,7 @@ static void start(struct ds_sched *k, struct slot *t)
         return;
     }
     ds_lookup_line(&t->rec.lookup, line, sizeof line);
-    ds_server_log(k->server, "request=%llu %s", (unsigned long long)x->number, line);
+    ds_server_log(k->server, DS_LOG_REQUEST, "request=%llu %s", (unsigned long long)x->number, line);
     t->rec.looked = true;
     t->rec.cached = t->at = t->rec.lookup.start;
     x->cached = t->rec.cached;
@@ -258,7 +258,7 @@ static void print_profile(const struct ds_sched *k, const struct slot *t)
     if (!p.mode || !p.P) return;
     memcpy(p.stage_ms, t->rec.stage_ms, sizeof p.stage_ms);
     ds_profile_line(&p, ds_engine_backend(k->g), line, sizeof line);
-    ds_server_log(k->server, "%s", line);
+    ds_server_log(k->server, DS_LOG_REQUEST, "%s", line);
 }
 
 static int to_stop(void *ctx)
@@ -275,7 +275,7 @@ static int to_stop(void *ctx)
 static ds_status timed_prefill(struct ds_sched *k, struct slot *t, const int32_t *ids, int n, enum ds_rows rows, struct ds_err *e)
 {
     bool slow = k->token_ms * n > SLOW_MS;
-    if (slow && ds_session_set_stop(t->s, to_stop, t, e)) ds_server_log(k->server, "%s", e->msg);
+    if (slow && ds_session_set_stop(t->s, to_stop, t, e)) ds_server_log(k->server, DS_LOG_WARNING, "%s", e->msg);
     uint64_t from = ds_now_ns();
     ds_status st = ds_store_prefill(k->store, t->s, ids, n, rows, NULL, NULL, e);
     if (!st) k->token_ms = ms_since(from) / n;
@@ -424,7 +424,7 @@ static void save(struct ds_sched *k)
     ds_store_get_stats(k->store, &st);
     k->saved = !st.disk_limit || !st.unsaved;
     if (!st.disk_limit) return;
-    ds_server_log(k->server, "sessions files=%llu bytes=%llu unsaved=%llu", (unsigned long long)st.files,
+    ds_server_log(k->server, DS_LOG_REQUEST, "sessions files=%llu bytes=%llu unsaved=%llu", (unsigned long long)st.files,
                   (unsigned long long)st.disk_used, (unsigned long long)st.unsaved);
 }
 
@@ -475,7 +475,7 @@ bool ds_sched_stop(struct ds_sched *k, uint64_t deadline_ns)
 static void warn(void *ctx, const char *sentence)
 {
     const struct ds_sched *k = ctx;
-    ds_server_log(k->server, "sessions: %s", sentence);
+    ds_server_log(k->server, DS_LOG_WARNING, "sessions: %s", sentence);
 }
 
 static ds_status open_sessions(struct ds_sched *k, struct ds_err *e)

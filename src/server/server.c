@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void ds_server_log(const ds_server *s, const char *fmt, ...)
+void ds_server_log(const ds_server *s, enum ds_log kind, const char *fmt, ...)
 {
     char line[640];
     va_list ap;
@@ -16,7 +16,7 @@ void ds_server_log(const ds_server *s, const char *fmt, ...)
     vsnprintf(line, sizeof line, fmt, ap);
     va_end(ap);
     ds_one_line(line);
-    s->o.log(s->o.log_ctx, line);
+    s->o.log(s->o.log_ctx, kind, line);
 }
 
 /* The model by the name that its file has. */
@@ -41,7 +41,12 @@ static ds_status fill_options(ds_server *s, const struct ds_server_options *o, s
     if (s->o.api_key && !s->o.api_key[0]) return ds_fail(e, DS_EARG, "the API key is empty");
     if (s->o.parallel < 1 || s->o.parallel > 64)
         return ds_fail(e, DS_EARG, "%d sequences at once: expected 1 to 64", s->o.parallel);
-    if (!ds_host_is_loopback(s->o.host) && !s->o.api_key)
+    for (int i = 0; i < s->o.n_origins; i++)
+        if (!ds_is_origin(s->o.origins[i])) return ds_fail(e, DS_EARG, "'%s' is no origin of a web page", s->o.origins[i]);
+    bool loopback = false;
+    ds_status st = ds_host_look_up(s->o.host, &loopback, e);
+    if (st) return st;
+    if (!loopback && !s->o.api_key)
         return ds_fail(e, DS_EARG, "%s: an address that others can reach needs an API key", s->o.host);
     name_model(s);
     return DS_OK;

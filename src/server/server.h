@@ -68,7 +68,7 @@ struct ds_server {
     struct ds_sched *sched;
     struct ds_watch *watch;
 };
-void ds_server_log(const ds_server *s, const char *fmt, ...) DS_PRINTF(2, 3);
+void ds_server_log(const ds_server *s, enum ds_log kind, const char *fmt, ...) DS_PRINTF(3, 4);
 
 /* --- sched ----------------------------------------------------------------------------------------------- */
 
@@ -85,6 +85,9 @@ void ds_sched_each(struct ds_sched *k, void (*fn)(void *ctx, const struct ds_exc
 void ds_sched_load(struct ds_sched *k, int *running, int *waiting);
 
 /* --- http ------------------------------------------------------------------------------------------------- */
+
+/* Beyond the limit of connections, so that somebody can be told of it. */
+enum { DS_SPARE_CONNECTIONS = 64 };
 
 struct ds_hit;                               /* one HTTP request */
 struct ds_body { const char *path, *rest; const struct ds_route *route; struct ds_bytes *bytes; };

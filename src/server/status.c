@@ -96,8 +96,9 @@ static void put_memory(const struct ds_call *c, const struct numbers *n, struct 
     ds_jo_obj_end(j);
 }
 
-static void put_store(const struct ds_store_stats *t, struct ds_json_out *j)
+static void put_store(const struct ds_call *c, const struct ds_store_stats *t, struct ds_json_out *j)
 {
+    const char *dir = c->server->o.store.dir;
     const struct { const char *key; uint64_t v; } rows[] = {
         { "mem_limit", t->mem_limit }, { "mem_used", t->mem_used }, { "mem_kv", t->mem_kv }, { "mem_states", t->mem_states },
         { "mem_logits", t->mem_logits }, { "mem_tree", t->mem_tree },
@@ -109,6 +110,9 @@ static void put_store(const struct ds_store_stats *t, struct ds_json_out *j)
         { "damaged", t->damaged }, { "unsaved", t->unsaved },
     };
     key_obj(j, "store");
+    key_text(j, "dir", dir);
+    ds_jo_key(j, "dir_in_use");              /* no: another server has it, or it cannot be written */
+    ds_jo_bool(j, dir && t->disk_limit);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) key_int(j, rows[i].key, (int64_t)rows[i].v);
     ds_jo_obj_end(j);
 }
@@ -201,7 +205,7 @@ static void status(const struct ds_call *c, struct ds_reply *r)
     key_int(&j, "connections", n.connections);
     ds_jo_obj_end(&j);
     put_memory(c, &n, &j);
-    put_store(&n.st, &j);
+    put_store(c, &n.st, &j);
     put_totals(n.tally, &j);
     put_recent(n.tally, &j);
     drop_numbers(&n);

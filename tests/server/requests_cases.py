@@ -71,7 +71,7 @@ def sampling_fields():
         check(s.text(max_tokens=8, temperature=1, top_k=1) == free[:len(s.text(max_tokens=8))], "top_k 1 is greedy")
         check(s.complete(max_tokens=0)["choices"][0] == {"index": 0, "text": "", "logprobs": None, "finish_reason": "length"})
         long = s.complete("THE END", max_tokens=3000, ignore_eos=True)
-        check(long["choices"][0]["finish_reason"] == "length" and sum(v for k, v in long["usage"].items() if k == "total_tokens") >= 2048,
+        check(long["choices"][0]["finish_reason"] == "length" and long["usage"]["total_tokens"] == 2048,
               "without end tokens it goes on to the end of the window", long["usage"])
 
 
@@ -179,10 +179,12 @@ def prompts_past_the_window():
             check(str(n) in e["message"] and "512" in e["message"] and e["code"] == "context_length_exceeded", e)
         e = s.complete("a b " * 2000000, want=400)["error"]
         check("512" in e["message"] and any(int(w) > 1000000 for w in e["message"].split() if w.isdigit()), e)
-        c = s.complete([5] * 512, max_tokens=5, ignore_eos=True)
-        check(c["usage"]["completion_tokens"] == 1 and c["choices"][0]["finish_reason"] == "length", c)
-        c = s.complete([5] * 500, max_tokens=50, ignore_eos=True)
-        check(c["usage"]["total_tokens"] == 513 and c["choices"][0]["finish_reason"] == "length", c)
+        for prompt in (512, 511, 500):
+            for stream in (False, True):
+                more = dict(max_tokens=50, ignore_eos=True)
+                c = s.stream([5] * prompt, stream_options={"include_usage": True}, **more).rest().events() if stream else [s.complete([5] * prompt, **more)]
+                check(c[-1]["usage"]["total_tokens"] == 512 and c[-1]["usage"]["completion_tokens"] == 512 - prompt, prompt, c[-1])
+                check([e["choices"][0]["finish_reason"] for e in c if e["choices"]][-1] == "length", c[-2:])
 
 
 def large_bodies():
@@ -220,40 +222,6 @@ def methods_and_paths():
         status, headers, data = s.call("HEAD", "/health")
         check(status == 200 and data == b"")
         check(s.call("GET", "/health?x=1")[0] == 200, "a query is no part of the path")
-
-
-def keys():
-    with Server("--api-key", "sesame") as s:
-        body = dict(prompt=ALICE, max_tokens=1)
-        for headers in ({}, {"Authorization": "Bearer sesamE"}, {"Authorization": "sesame"}, {"x-api-key": ""}, {"x-api-key": "sesames"},
-                        {"x-api-key": "sesam"}):
-            status, _, data = s.call("POST", "/v1/completions", body, headers)
-            check(status == 401 and json.loads(data)["error"]["type"] == "authentication_error", headers, status)
-        for headers in ({"Authorization": "Bearer sesame"}, {"x-api-key": "sesame"}):
-            check(s.call("POST", "/v1/completions", body, headers)[0] == 200, headers)
-        check(s.call("GET", "/status")[0] == s.call("GET", "/metrics")[0] == s.call("GET", "/v1/models")[0] == s.call("GET", "/no")[0] == 401)
-        check(s.call("GET", "/health")[0] == s.call("GET", "/")[0] == 200)
-    for args, words in ((["--host", "0.0.0.0"], "needs --api-key"), (["--host", "::"], "needs --api-key"), (["--api-key", ""], "--api-key"),
-                        (["--snapshot-every", "100"], "multiple of 64"), (["--parallel", "0"], "--parallel"), (["--host", "nowhere.invalid"], "nowhere.invalid")):
-        r = subprocess.run([BIN + "/deltascope-server", "--port", "0", *args], capture_output=True, text=True, timeout=60)
-        check(r.returncode == 2 and words in r.stderr and r.stderr.count("\n") == 1 and not r.stdout, args, r)
-    with Server("--host", "0.0.0.0", "--api-key", "k") as s:
-        check(s.call("GET", "/health")[0] == 200, "other addresses with a key")
-
-
-def origins():
-    good, bad = "https://app.example", "https://evil.example"
-    ask = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}
-    with Server() as s:
-        check(s.call("GET", "/health", headers={"Origin": good})[1]["Access-Control-Allow-Origin"] is None)
-        check(s.call("OPTIONS", "/v1/completions", headers={"Origin": good, **ask})[0] == 403)
-    with Server("--cors-origin", good, "--cors-origin", "http://localhost:3000", "--api-key", "k") as s:
-        status, h, _ = s.call("OPTIONS", "/v1/completions", headers={"Origin": good, **ask})
-        check(status == 204 and h["Access-Control-Allow-Origin"] == good and "POST" in h["Access-Control-Allow-Methods"], status, h)
-        check(s.call("OPTIONS", "/v1/completions", headers={"Origin": bad, **ask})[0] == 403)
-        check(s.call("GET", "/health", headers={"Origin": good})[1]["Access-Control-Allow-Origin"] == good)
-        status, h, _ = s.call("GET", "/health", headers={"Origin": bad})
-        check(status == 200 and h["Access-Control-Allow-Origin"] is None and h["Vary"] == "Origin")
 
 
 def numbers_agree():
@@ -354,7 +322,6 @@ def a_nan_names_its_layer():
 
 
 CASES = [completions_say_what_run_says, small_routes, usage_and_progress, sampling_fields, probabilities, stop_strings_never_show,
-         characters_stay_whole, wrong_requests, odd_bodies, names_of_models, prompts_past_the_window, large_bodies, methods_and_paths, keys, origins,
-         numbers_agree, a_nan_names_its_layer]
+         characters_stay_whole, wrong_requests, odd_bodies, names_of_models, prompts_past_the_window, large_bodies, methods_and_paths, numbers_agree, a_nan_names_its_layer]
 if __name__ == "__main__":
     sys.exit(run_cases(CASES, sys.argv[1:]))

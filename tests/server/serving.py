@@ -147,7 +147,7 @@ class Stream:
     def __init__(self, server, body, path="/v1/completions", headers=None):
         self.s = socket.create_connection(("127.0.0.1", server.port), timeout=120)
         data = json.dumps(body).encode()
-        head = "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n" % (path, len(data))
+        head = "POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n" % (path, len(data))
         for k, v in (headers or {}).items():
             head += "%s: %s\r\n" % (k, v)
         self.start = time.monotonic()
