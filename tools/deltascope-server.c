@@ -145,8 +145,8 @@ int main(int argc, char **argv)
         { "--host", NULL, DS_OPT_TEXT, &o->host, "HOST", 0, 0, "address to listen on (default: 127.0.0.1); others need --api-key" },
         { "--port", NULL, DS_OPT_INT, &o->port, "PORT", 0, 65535, "port (default: 8080); 0: any that is free" },
         { "--api-key", NULL, DS_OPT_TEXT, &o->api_key, "KEY", 0, 0,
-          "what clients must send as 'Authorization: Bearer KEY' or 'x-api-key: KEY' (others on this machine see command lines; "
-          "instead: --api-key-file, or DELTASCOPE_API_KEY in the environment)" },
+          "what clients must send as 'Authorization: Bearer KEY' or 'x-api-key: KEY'; others on this machine can see it: "
+          "safer is --api-key-file, or DELTASCOPE_API_KEY in the environment" },
         { "--api-key-file", NULL, DS_OPT_PATH, &q.key_file, "FILE", 0, 0, "a file whose one line is the key" },
         { "--cors-origin", NULL, DS_OPT_TEXTS, &q.origins, "ORIGIN", 0, 0,
           "web pages of this origin may use the server; may be given several times; *: all" },
