@@ -30,15 +30,21 @@ struct ds_reader {
     bool scanning;             /* a call is being read from off on */
     struct ds_scan scan;
     size_t lead;               /* white space before it */
+    bool live;                 /* calls are told in parts */
+    int n_told;                /* of the scan's calls, those that were told whole */
+    bool begun;                /* the next of them was told in part: */
+    size_t n_members;          /* so many of its arguments whole, */
+    bool in_text;              /* and of the next one, a text, */
+    size_t text_told;          /* so many bytes */
     int n_calls;
     bool failed;
 };
 
-struct ds_reader *ds_reader_new(const struct ds_dialog *d, const struct ds_chat_tail *tail, ds_said_fn fn, void *ctx)
+struct ds_reader *ds_reader_new(const struct ds_dialog *d, const struct ds_chat_tail *tail, bool live, ds_said_fn fn, void *ctx)
 {
     struct ds_reader *r = calloc(1, sizeof *r);
     if (!r) return NULL;
-    *r = (struct ds_reader){ .d = d, .fn = fn, .ctx = ctx, .mode = tail->in_think ? REASONING : CONTENT, .blank = true };
+    *r = (struct ds_reader){ .d = d, .fn = fn, .ctx = ctx, .live = live, .mode = tail->in_think ? REASONING : CONTENT, .blank = true };
     r->tools = ds_dialog_n_tools(d) > 0;
     r->skip_space = tail->in_think;
     ds_bytes_init(&r->held, INT32_MAX);
@@ -85,32 +91,110 @@ static void enter(struct ds_reader *r, enum mode mode)
 
 /* --- calls ---------------------------------------------------------------------------------------- */
 
-static void tell_calls(struct ds_reader *r)
+/* Before an argument: its key, unless a part of it was told. */
+static void put_key(struct ds_reader *r, struct ds_bytes *b, const char *key)
 {
-    for (int i = 0; i < r->scan.n_calls; i++) {
-        const struct ds_scan_call *c = &r->scan.calls[i];
-        struct ds_bytes args;
-        ds_bytes_init(&args, INT32_MAX);
-        ds_value_dump(&args, c->arguments);
-        r->failed |= args.failed;
+    json_t *k = r->in_text ? NULL : json_string(key);
+    if (!k) return;
+    ds_bytes_puts(b, r->n_members ? ", " : "{");
+    ds_value_dump(b, k);
+    ds_bytes_puts(b, ": ");
+    json_decref(k);
+}
+
+/* Arguments that are whole and were not told. */
+static void put_members(struct ds_reader *r, struct ds_bytes *b, json_t *arguments)
+{
+    size_t i = 0;
+    for (void *it = json_object_iter(arguments); it; it = json_object_iter_next(arguments, it)) {
+        const json_t *v = json_object_iter_value(it);
+        if (i++ < r->n_members) continue;
+        put_key(r, b, json_object_iter_key(it));
+        if (r->in_text) {
+            ds_value_escape(b, json_string_value(v) + r->text_told, json_string_length(v) - r->text_told);
+            ds_bytes_puts(b, "\"");
+        } else {
+            ds_value_dump(b, v);
+        }
+        r->in_text = false;
+        r->n_members++;
+    }
+}
+
+/* The text that is being read, as far as it is certain. */
+static void put_partial(struct ds_reader *r, struct ds_bytes *b, const char *param, struct ds_str value)
+{
+    if (!r->in_text) {
+        put_key(r, b, param);
+        ds_bytes_puts(b, "\"");
+        r->text_told = 0;
+    }
+    r->in_text = true;
+    ds_value_escape(b, value.p + r->text_told, value.n - r->text_told);
+    r->text_told = value.n;
+}
+
+/* Tells the next of the scan's calls: what is new of it. whole: to its end. param: the text that is being read, or NULL. */
+static void tell_call(struct ds_reader *r, bool whole, const char *param, struct ds_str value)
+{
+    const struct ds_scan_call *c = &r->scan.calls[r->n_told];
+    struct ds_bytes args;
+    ds_bytes_init(&args, INT32_MAX);
+    if (!r->begun) {
         r->fn(r->ctx, DS_SAID_CALL, c->name, strlen(c->name));
-        r->fn(r->ctx, DS_SAID_ARGUMENTS, args.n ? args.p : "", args.n);
-        r->fn(r->ctx, DS_SAID_CALL_END, "", 0);
-        ds_bytes_free(&args);
+        r->n_members = 0;
         r->n_calls++;
     }
+    r->begun = !whole;
+    put_members(r, &args, c->arguments);
+    if (param) put_partial(r, &args, param, value);
+    if (whole) ds_bytes_puts(&args, r->n_members ? "}" : "{}");
+    r->failed |= args.failed;
+    if (args.n) r->fn(r->ctx, DS_SAID_ARGUMENTS, args.p, args.n);
+    ds_bytes_free(&args);
+    if (!whole) return;
+    r->fn(r->ctx, DS_SAID_CALL_END, "", 0);
+    r->n_told++;
+}
+
+static void tell_calls(struct ds_reader *r, int n)
+{
+    while (r->n_told < n) tell_call(r, true, NULL, (struct ds_str){ "", 0 });
+}
+
+/* What stays as it is, while the scan waits for more. */
+static void tell_so_far(struct ds_reader *r)
+{
+    bool open;
+    const char *param = NULL;
+    struct ds_str value = { "", 0 };
+    tell_calls(r, ds_scan_n_whole(&r->scan, &open));
+    if (!open) return;
+    ds_scan_partial(&r->scan, ds_after(rest(r), r->lead), &param, &value);
+    if (!param && json_object_size(r->scan.calls[r->n_told].arguments) <= (r->begun ? r->n_members : 0)) return;
+    r->scan.committed = true;
+    tell_call(r, false, param, value);
+}
+
+static void end_scan(struct ds_reader *r)
+{
+    ds_scan_free(&r->scan);
+    r->scanning = r->begun = r->in_text = false;
+    r->n_told = 0;
 }
 
 /* Reads on in a call. False: more text is needed. */
 static bool go_on(struct ds_reader *r, bool end)
 {
     enum ds_scan_result got = ds_scan_go(&r->scan, ds_after(rest(r), r->lead), end);
-    if (got == DS_SCAN_WAIT) return false;
-    r->scanning = false;
     r->failed |= r->scan.failed;
+    if (got == DS_SCAN_WAIT) {
+        if (r->live) tell_so_far(r);
+        return false;
+    }
     if (got == DS_SCAN_DONE) {
         bool thought = r->mode == REASONING;
-        tell_calls(r);
+        tell_calls(r, r->scan.n_calls);
         drop(r, r->lead + r->scan.at);
         enter(r, CONTENT);
         if (r->scan.stray.n) r->fn(r->ctx, DS_SAID_CONTENT, r->scan.stray.p, r->scan.stray.n);
@@ -119,8 +203,22 @@ static bool go_on(struct ds_reader *r, bool end)
     } else {
         tell(r, r->lead + (r->scan.at < RESCAN ? 1 : r->scan.at));       /* a "<" like any other */
     }
-    ds_scan_free(&r->scan);
+    end_scan(r);
     return true;
+}
+
+/* A limit cut a call that is not whole: it is content, unless it was begun, and then it stays without an end. */
+static void cut_call(struct ds_reader *r)
+{
+    bool open;
+    tell_calls(r, ds_scan_n_whole(&r->scan, &open));
+    if (r->n_told) {
+        drop(r, r->lead + r->scan.begin);
+        enter(r, CONTENT);
+    }
+    if (r->begun) drop(r, rest(r).n);
+    tell(r, rest(r).n);
+    end_scan(r);
 }
 
 /* --- text ----------------------------------------------------------------------------------------- */
@@ -237,13 +335,8 @@ void ds_reader_feed(struct ds_reader *r, const char *p, size_t n)
 void ds_reader_finish(struct ds_reader *r, bool cut)
 {
     if (r->prefix.n) read_prefix(r);
-    if (cut && r->scanning && !ds_scan_is_whole(&r->scan)) {
-        ds_scan_free(&r->scan);
-        r->scanning = false;
-        tell(r, rest(r).n);
-        return;
-    }
-    advance(r, true);
+    if (cut && r->scanning && !ds_scan_is_whole(&r->scan)) cut_call(r);
+    else advance(r, true);
 }
 
 int ds_reader_n_calls(const struct ds_reader *r) { return r->n_calls; }

@@ -185,6 +185,7 @@ static enum ds_scan_result begin_function(struct ds_scan *s, struct ds_str text,
     enum ds_match m = read_tag(s, text, at, "<function", end, &name, &len);
     if (m != DS_MATCH_YES) return m == DS_MATCH_MAYBE ? DS_SCAN_WAIT : DS_SCAN_BAD;
     begin_call(s, at);
+    s->committed = false;
     if (!add_call(s, name, json_object())) return DS_SCAN_BAD;
     s->state = FUNCTION;
     s->at = at + len;
@@ -272,7 +273,11 @@ static enum ds_scan_result at_function(struct ds_scan *s, struct ds_str text, bo
 static enum ds_scan_result at_stray(struct ds_scan *s, struct ds_str text, bool end)
 {
     while (s->at < text.n && text.p[s->at] != '<') {
-        if (s->stray.n >= MAX_STRAY) return DS_SCAN_BAD;
+        if (s->stray.n >= MAX_STRAY && !s->committed) return DS_SCAN_BAD;
+        if (s->stray.n >= MAX_STRAY) {
+            s->state = AFTER_FUNCTION;
+            return STEP;
+        }
         ds_bytes_add(&s->stray, text.p + s->at++, 1);
     }
     if (s->at == text.n && !end) return DS_SCAN_WAIT;
@@ -280,15 +285,21 @@ static enum ds_scan_result at_stray(struct ds_scan *s, struct ds_str text, bool 
     return STEP;
 }
 
-/* The value ends at `to`; what follows begins at `next`. One line end on each side belongs to the tags. */
+/* The value as it is given, without the one line end on each side that belongs to the tags. */
+static struct ds_str without_line_ends(struct ds_str v)
+{
+    if (ds_begins(v, "\r\n")) v = ds_after(v, 2);
+    else if (ds_begins(v, "\n")) v = ds_after(v, 1);
+    if (v.n && v.p[v.n - 1] == '\n') v.n -= v.n > 1 && v.p[v.n - 2] == '\r' ? 2 : 1;
+    return v;
+}
+
+/* The value ends at `to`; what follows begins at `next`. */
 static enum ds_scan_result end_value(struct ds_scan *s, struct ds_str text, size_t to, size_t next)
 {
     const struct ds_scan_call *c = &s->calls[s->n_calls - 1];
     const json_t *schema = ds_dialog_schema(s->d, c->name, NULL);
-    struct ds_str v = { text.p + s->value, to - s->value };
-    if (ds_begins(v, "\r\n")) v = ds_after(v, 2);
-    else if (ds_begins(v, "\n")) v = ds_after(v, 1);
-    if (v.n && v.p[v.n - 1] == '\n') v.n -= v.n > 1 && v.p[v.n - 2] == '\r' ? 2 : 1;
+    struct ds_str v = without_line_ends((struct ds_str){ text.p + s->value, to - s->value });
     if (json_object_get(c->arguments, s->param)) {          /* given twice: the first holds, the second is told as text */
         ds_bytes_printf(&s->stray, "<parameter=%s>\n", s->param);
         ds_bytes_add(&s->stray, v.p, v.n);
@@ -475,4 +486,24 @@ enum ds_scan_result ds_scan_go(struct ds_scan *s, struct ds_str text, bool end)
 bool ds_scan_is_whole(const struct ds_scan *s)
 {
     return s->state == AFTER_FUNCTION || s->state == AFTER_JSON;
+}
+
+int ds_scan_n_whole(const struct ds_scan *s, bool *open)
+{
+    *open = s->n_calls > s->n_good && (s->state == FUNCTION || s->state == STRAY || s->state == VALUE);
+    return s->state == AFTER_FUNCTION ? s->n_calls : s->n_good;
+}
+
+bool ds_scan_partial(const struct ds_scan *s, struct ds_str text, const char **param, struct ds_str *value)
+{
+    if (s->state != VALUE) return false;
+    const struct ds_scan_call *c = &s->calls[s->n_calls - 1];
+    const json_t *schema = ds_dialog_schema(s->d, c->name, NULL);
+    struct ds_str v = { text.p + s->value, s->at - s->value };
+    bool line_end_may_come = !v.n || (v.n == 1 && v.p[0] == '\r');
+    if (line_end_may_come || json_object_get(c->arguments, s->param) || !ds_value_is_text(property(schema, s->param), schema)) return false;
+    *param = s->param;
+    *value = without_line_ends(v);
+    if (value->n && v.p[v.n - 1] == '\r') value->n--;       /* it may be a line end's */
+    return true;
 }

@@ -29,6 +29,7 @@ struct ds_scan {
     int depth; bool quoted, escaped;        /* inside JSON */
     struct ds_scan_call *calls; int n_calls;
     struct ds_bytes stray;     /* text between the parts of a call */
+    bool committed;            /* the call that is being read was told in part: from its first parameter on it is one, whatever follows */
     bool failed;               /* no memory */
 };
 
@@ -37,6 +38,11 @@ void ds_scan_free(struct ds_scan *s);
 /* text: from the tag on, the same bytes as before and more. end: nothing follows. */
 enum ds_scan_result ds_scan_go(struct ds_scan *s, struct ds_str text, bool end);
 bool ds_scan_is_whole(const struct ds_scan *s);     /* after DS_SCAN_WAIT: only optional end tags are awaited */
+
+/* After DS_SCAN_WAIT: calls that stay as they are. *open: the one after them is read, and more parameters of it may come. */
+int ds_scan_n_whole(const struct ds_scan *s, bool *open);
+/* After DS_SCAN_WAIT, in an open call: the parameter that is being read and what is certain of its value, when that is a text. */
+bool ds_scan_partial(const struct ds_scan *s, struct ds_str text, const char **param, struct ds_str *value);
 
 /* Does s begin with what, or could it when it goes on? */
 enum ds_match { DS_MATCH_NO, DS_MATCH_YES, DS_MATCH_MAYBE };

@@ -9,17 +9,22 @@
 
 /* --- writing -------------------------------------------------------------------------------------- */
 
-static void dump_string(struct ds_bytes *b, const char *s, size_t n)
+void ds_value_escape(struct ds_bytes *b, const char *s, size_t n)
 {
     static const char *const names[] = { ['"'] = "\\\"", ['\\'] = "\\\\", ['\n'] = "\\n", ['\r'] = "\\r",
                                          ['\t'] = "\\t", ['\b'] = "\\b",  ['\f'] = "\\f" };
-    ds_bytes_add(b, "\"", 1);
     for (size_t i = 0; i < n; i++) {
         unsigned char c = (unsigned char)s[i];
         if (c < sizeof names / sizeof *names && names[c]) ds_bytes_puts(b, names[c]);
         else if (c < 0x20) ds_bytes_printf(b, "\\u%04x", c);
         else ds_bytes_add(b, s + i, 1);
     }
+}
+
+static void dump_string(struct ds_bytes *b, const char *s, size_t n)
+{
+    ds_bytes_add(b, "\"", 1);
+    ds_value_escape(b, s, n);
     ds_bytes_add(b, "\"", 1);
 }
 
@@ -211,6 +216,11 @@ json_t *ds_value_read(struct ds_str text, const json_t *schema, const json_t *ro
     if (!types) types = ANY;
     if (types != STRING) v = as_types(read_json(trim_ascii(text)), types);
     return v ? v : json_stringn_nocheck(text.p, text.n);
+}
+
+bool ds_value_is_text(const json_t *schema, const json_t *root)
+{
+    return types_of(schema, root, 0) == STRING;
 }
 
 json_t *ds_value_fit(json_t *v, const json_t *schema, const json_t *root)

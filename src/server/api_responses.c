@@ -21,7 +21,8 @@ struct responses {
     int n_items;                    /* those that were opened */
     char item_id[48], call_id[48];
     struct ds_bytes name, text;     /* of the open item: a call's name; its text or arguments */
-    struct ds_bytes arguments;      /* of an open custom call: JSON around its text */
+    struct ds_bytes arguments;      /* of an open custom call: JSON around its text, */
+    size_t taken;                   /* of which so many bytes were told */
     struct ds_bytes items;          /* items that are whole, for "output" */
 };
 
@@ -291,7 +292,7 @@ static void open_item(struct responses *a, enum item kind)
     close_item(a);
     a->item = kind;
     a->n_items++;
-    a->text.n = a->arguments.n = 0;
+    a->text.n = a->arguments.n = a->taken = 0;
     ds_make_id(a->item_id, prefixes[kind]);
     if (is_call(kind)) ds_make_id(a->call_id, "call_");
     if (!a->t.stream) return;
@@ -313,14 +314,52 @@ static void open_call(struct responses *a, const char *name, size_t n)
     open_item(a, json_object_get(a->custom, a->name.p) ? CUSTOM : CALL);
 }
 
-/* The free text of a custom call is what its one parameter holds, or all that the model gave, when that is something else. */
+/* One escape of a JSON string, as ds_value_escape writes it; bytes used, 0: it is not whole. */
+static size_t unescape(const char *p, size_t n, char *c)
+{
+    static const char from[] = "nrtbf\"\\", to[] = "\n\r\t\b\f\"\\";
+    if (n < 2) return 0;
+    const char *k = strchr(from, p[1]);
+    if (k) return *c = to[k - from], 2;
+    if (n < 6) return 0;
+    char hex[5] = { p[2], p[3], p[4], p[5], 0 };
+    *c = (char)strtol(hex, NULL, 16);
+    return 6;
+}
+
+/* The free text of a custom call is the string in {"input": "..."}; what came of it is told. */
+static void take_input(struct responses *a)
+{
+    static const char head[] = "{\"input\": \"";
+    const char *p = a->arguments.p;
+    size_t n = a->arguments.n, from = sizeof head - 1, at = a->taken ? a->taken : from, used = 1;
+    struct ds_bytes text;
+    if (n < from || memcmp(p, head, from)) return;
+    ds_bytes_init(&text, INT32_MAX);
+    for (; at < n && p[at] != '"' && used; at += used) {
+        char c = p[at];
+        used = c == '\\' ? unescape(p + at, n - at, &c) : 1;
+        if (used) ds_bytes_add(&text, &c, 1);
+    }
+    a->taken = at;
+    if (text.n) add_text(a, text.p, text.n);
+    ds_bytes_free(&text);
+}
+
+static void add_arguments(struct responses *a, const char *text, size_t n)
+{
+    if (a->item != CUSTOM) {
+        add_text(a, text, n);
+        return;
+    }
+    ds_bytes_add(&a->arguments, text, n);
+    take_input(a);
+}
+
+/* A custom call with other parameters than its one is told as it is. */
 static void close_call(struct responses *a)
 {
-    json_t *v = a->item == CUSTOM ? json_loadb(a->arguments.p, a->arguments.n, JSON_ALLOW_NUL, NULL) : NULL;
-    const json_t *input = json_object_get(v, "input");
-    if (json_is_string(input)) add_text(a, json_string_value(input), json_string_length(input));
-    else if (a->item == CUSTOM) add_text(a, a->arguments.p, a->arguments.n);
-    json_decref(v);
+    if (a->item == CUSTOM && !a->taken) add_text(a, a->arguments.p, a->arguments.n);
     close_item(a);
 }
 
@@ -329,9 +368,9 @@ static void said(void *ctx, enum ds_said kind, const char *text, size_t n)
     struct responses *a = ctx;
     if (kind == DS_SAID_CALL) open_call(a, text, n);
     else if (kind == DS_SAID_CALL_END) close_call(a);
-    else if (kind == DS_SAID_ARGUMENTS && a->item == CUSTOM) ds_bytes_add(&a->arguments, text, n);
+    else if (kind == DS_SAID_ARGUMENTS) add_arguments(a, text, n);
     else {
-        if (kind != DS_SAID_ARGUMENTS) open_item(a, kind == DS_SAID_REASONING ? REASONING : MESSAGE);
+        open_item(a, kind == DS_SAID_REASONING ? REASONING : MESSAGE);
         add_text(a, text, n);
     }
 }
@@ -383,6 +422,7 @@ static void on_finish(void *ctx, const struct ds_ending *f, struct ds_bytes *out
     struct ds_json_out j;
     a->out = out;
     ds_talk_finish(&a->t, f);
+    if (is_call(a->item)) a->item = NO_ITEM;         /* it was cut, and must not look whole: it has no "done" */
     close_item(a);
     if (a->t.stream) {
         response_event(a, ds_talk_is_cut(&a->t, f) ? "response.incomplete" : "response.completed", f, NULL);

@@ -217,7 +217,7 @@ bool ds_talk_listen(struct ds_talk *t, ds_said_fn fn, void *ctx)
 {
     t->fn = fn;
     t->ctx = ctx;
-    t->reader = ds_reader_new(t->d, &t->tail, said, t);
+    t->reader = ds_reader_new(t->d, &t->tail, t->stream, said, t);
     return t->reader != NULL;
 }
 

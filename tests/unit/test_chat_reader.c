@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 /* Events in one line: content as it is, [reasoning], {name arguments}. Texts of one kind run together. */
-struct log { struct ds_bytes b; enum ds_said last; };
+struct log { struct ds_bytes b; enum ds_said last; int n_parts; };        /* n_parts: of arguments */
 
 static void note(void *ctx, enum ds_said kind, const char *text, size_t n)
 {
@@ -16,7 +16,8 @@ static void note(void *ctx, enum ds_said kind, const char *text, size_t n)
     if (was && !is) ds_bytes_puts(&l->b, "]");
     if (is && !was) ds_bytes_puts(&l->b, "[");
     if (kind == DS_SAID_CALL) ds_bytes_puts(&l->b, "{");
-    if (kind == DS_SAID_ARGUMENTS) ds_bytes_puts(&l->b, " ");
+    if (kind == DS_SAID_ARGUMENTS && l->last != kind) ds_bytes_puts(&l->b, " ");
+    if (kind == DS_SAID_ARGUMENTS) l->n_parts++;
     ds_bytes_add(&l->b, text, n);
     if (kind == DS_SAID_CALL_END) ds_bytes_puts(&l->b, "}");
     l->last = kind;
@@ -40,15 +41,16 @@ static struct ds_dialog *made_dialog(const struct ds_chat_template *t, bool tool
     return d;
 }
 
-/* The prompt opened a think block; a limit cut the answer; no tools are declared; the prefix is not the client's. */
-enum { THINKS = 1, CUT = 2, BARE = 4, UNSEEN = 8 };
+/* The prompt opened a think block; a limit cut the answer; no tools are declared; the prefix is not the client's; calls are told in
+ * parts, or not (neither: both are tried). */
+enum { THINKS = 1, CUT = 2, BARE = 4, UNSEEN = 8, LIVE = 16, WHOLE = 32 };
 
 static void read_in_pieces(struct log *l, const char *prefix, const char *text, size_t first, size_t step, int how)
 {
     struct ds_chat_template t = { .family = DS_CHAT_QWEN36 };
     struct ds_chat_tail tail = { .in_think = how & THINKS, .prefix = { prefix, strlen(prefix) }, .unseen = how & UNSEEN };
     struct ds_dialog *d = made_dialog(&t, !(how & BARE));
-    struct ds_reader *r = ds_reader_new(d, &tail, note, l);
+    struct ds_reader *r = ds_reader_new(d, &tail, how & LIVE, note, l);
     size_t n = strlen(text);
     for (size_t at = 0, len = first; at < n; at += len, len = step) {
         len = len < n - at ? len : n - at;
@@ -64,20 +66,25 @@ static void read_in_pieces(struct log *l, const char *prefix, const char *text, 
 struct reading { const char *text, *want; int how; const char *prefix; };
 
 /* One piece, then cut in two at every place, then in equal pieces of 1 to 9. */
-static void check_reading(const struct reading *c, size_t index)
+static void check_splits(const struct reading *c, size_t index, int how)
 {
     size_t n = strlen(c->text);
     for (size_t k = 0; k < n + 9; k++) {
         struct log l = { .last = DS_SAID_CONTENT };
         ds_bytes_init(&l.b, 1 << 20);
         size_t first = k < n ? n - k : k - n + 1, step = k < n ? n : first;
-        read_in_pieces(&l, c->prefix ? c->prefix : "", c->text, first, step, c->how);
+        read_in_pieces(&l, c->prefix ? c->prefix : "", c->text, first, step, how);
         bool same = !strcmp(l.b.n ? l.b.p : "", c->want);
-        CHECK_MSG(same, "case %zu, first piece %zu, then %zu:\n%s\n--- gave\n%s\n--- expected\n%s", index, first, step, c->text,
+        CHECK_MSG(same, "case %zu (%d), first piece %zu, then %zu:\n%s\n--- gave\n%s\n--- expected\n%s", index, how, first, step, c->text,
                   l.b.n ? l.b.p : "", c->want);
         ds_bytes_free(&l.b);
         if (!same) return;
     }
+}
+static void check_reading(const struct reading *c, size_t index)
+{
+    if (!(c->how & LIVE)) check_splits(c, index, c->how);
+    if (!(c->how & WHOLE)) check_splits(c, index, c->how | LIVE);
 }
 #define CHECK_READINGS(t) for (size_t i = 0; i < sizeof t / sizeof *t; i++) check_reading(&t[i], i)
 
@@ -155,6 +162,9 @@ static void reader_tolerance(void)
         { CALL("write_file", "<parameter=text>one line</parameter><parameter=path>\r\nb\r\n</parameter>"),
           "{write_file {\"text\": \"one line\", \"path\": \"b\"}}", 0, 0 },
         { CALL("write_file", P("text", "")), "{write_file {\"text\": \"\"}}", 0, 0 },
+        { CALL("write_file", P("text", "a\r\r")), "{write_file {\"text\": \"a\\r\"}}", 0, 0 },
+        { CALL("write_file", P("text", "\r\r\n\n\r\r")), "{write_file {\"text\": \"\\r\\r\\n\\n\\r\"}}", 0, 0 },
+        { CALL("write_file", "<parameter=text>\r\n\r\r\n</parameter>"), "{write_file {\"text\": \"\\r\"}}", 0, 0 },
         /* tags left out */
         { F("get") P("city", "Lima") END, "{get {\"city\": \"Lima\"}}", 0, 0 },
         { "Well.\n\n" F("get") P("city", "Lima") "</function>", "Well.{get {\"city\": \"Lima\"}}", 0, 0 },
@@ -204,14 +214,62 @@ static void reader_malformed(void)
 static void reader_cut_calls(void)
 {
     static const struct reading t[] = {
-        { "a\n" "<tool_call>\n" F("write_file") "<parameter=text>\nhalf", "a\n<tool_call>\n" F("write_file") "<parameter=text>\nhalf", CUT, 0 },
-        { "<tool_call>\n" F("get") P("city", "Lima"), "<tool_call>\n" F("get") P("city", "Lima"), CUT, 0 },
+        { "a\n" "<tool_call>\n" F("write_file") "<parameter=text>\nhalf", "a\n<tool_call>\n" F("write_file") "<parameter=text>\nhalf", CUT | WHOLE, 0 },
+        { "<tool_call>\n" F("get") P("city", "Lima"), "<tool_call>\n" F("get") P("city", "Lima"), CUT | WHOLE, 0 },
+        { "<tool_call>\n" F("get") "<parameter=days>\n3", "<tool_call>\n" F("get") "<parameter=days>\n3", CUT, 0 },
+        { "<tool_call>" F("now") "</function>\n" F("get") "<par", "{now {}}" F("get") "<par", CUT, 0 },
         { "<tool_call>\n" F("get") P("city", "Lima") "</function>\n", "{get {\"city\": \"Lima\"}}", CUT, 0 },
         { "<tool_call>{\"name\": \"now\"}", "{now {}}", CUT, 0 },
         { "<tool_call>{\"name\": \"no", "<tool_call>{\"name\": \"no", CUT, 0 },
         { "a <tool_c", "a <tool_c", CUT, 0 },
     };
     CHECK_READINGS(t);
+}
+
+/* Told in parts: what is no JSON yet stays so, for nobody to carry out. */
+static void reader_cut_in_parts(void)
+{
+    static const struct reading t[] = {
+        { "a\n" "<tool_call>\n" F("write_file") "<parameter=text>\nhalf", "a{write_file {\"text\": \"half", CUT | LIVE, 0 },
+        { "<tool_call>\n" F("write_file") P("path", "a\"") "<parameter=text>\n1\n2\r\n\n</para", "{write_file {\"path\": \"a\\\"\", \"text\": \"1\\n2\\r\\n",
+          CUT | LIVE, 0 },
+        { "<tool_call>\n" F("get") P("days", "3") "<parameter=at>\n{\"a\":", "{get {\"days\": 3", CUT | LIVE, 0 },
+        { "<tool_call>" F("now") "</function>\n" F("get") P("city", "x"), "{now {}}{get {\"city\": \"x", CUT | LIVE, 0 },
+    };
+    for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
+        struct log l = { .last = DS_SAID_CONTENT };
+        ds_bytes_init(&l.b, 1 << 20);
+        read_in_pieces(&l, "", t[i].text, 1, 1, t[i].how);
+        CHECK_MSG(!strcmp(l.b.p, t[i].want) || !strncmp(l.b.p, t[i].want, strlen(t[i].want)), "%s\n--- expected\n%s", l.b.p, t[i].want);
+        CHECK(l.last == DS_SAID_ARGUMENTS);
+        ds_bytes_free(&l.b);
+    }
+}
+
+/* A text of a thousand lines comes as it is written, and what follows a call that was begun cannot take it back. */
+static void reader_texts_in_parts(void)
+{
+    struct ds_bytes text, want;
+    ds_bytes_init(&text, 1 << 20);
+    ds_bytes_init(&want, 1 << 20);
+    ds_bytes_puts(&text, "<tool_call>\n" F("write_file") "<parameter=text>\n");
+    ds_bytes_puts(&want, "{write_file {\"text\": \"");
+    for (int i = 0; i < 1000; i++) {
+        ds_bytes_puts(&text, "a <b> \"c\"\n");
+        ds_bytes_puts(&want, i < 999 ? "a <b> \\\"c\\\"\\n" : "a <b> \\\"c\\\"");
+    }
+    ds_bytes_puts(&text, "</parameter>\n</parameter>\n");
+    ds_bytes_puts(&want, "\"}}");
+    for (int i = 0; i < 300; i++) ds_bytes_puts(&text, "prose ");
+    for (int i = 0; i < 300; i++) ds_bytes_puts(&want, "prose ");
+    struct log l = { .last = DS_SAID_CONTENT };
+    ds_bytes_init(&l.b, 1 << 20);
+    read_in_pieces(&l, "", text.p, 4, 4, LIVE);
+    CHECK_MSG(!strcmp(l.b.p, want.p), "%s", l.b.p);
+    CHECK_MSG(l.n_parts > 1000, "%d parts", l.n_parts);
+    ds_bytes_free(&l.b);
+    ds_bytes_free(&text);
+    ds_bytes_free(&want);
 }
 
 /* The prompt held the beginning of the answer: its text is not told again, its calls are. */
@@ -240,14 +298,14 @@ static void reader_linear_time(void)
     char *text = malloc(n + 64);
     REQUIRE(text);
     for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
-        for (int how = 0; how < 2; how++) {
+        for (int how = 0; how < 4; how++) {
             struct log l = { .last = DS_SAID_CONTENT };
             size_t len = strlen(units[i]), at = 0;
             time_t start = time(NULL);
             for (; at < n; at += len) memcpy(text + at, units[i], len);
             text[at] = 0;
             ds_bytes_init(&l.b, 64 << 20);
-            read_in_pieces(&l, "", text, 4096, 4096, how ? THINKS : 0);
+            read_in_pieces(&l, "", text, 4096, 4096, (how & 1 ? THINKS : 0) | (how & 2 ? LIVE : 0));
             CHECK_MSG(difftime(time(NULL), start) < 10, "%s: %.0f s", units[i], difftime(time(NULL), start));
             ds_bytes_free(&l.b);
         }
@@ -262,6 +320,8 @@ static const struct ds_test tests[] = {
     { "reader_tolerance", reader_tolerance },
     { "reader_malformed", reader_malformed },
     { "reader_cut_calls", reader_cut_calls },
+    { "reader_cut_in_parts", reader_cut_in_parts },
+    { "reader_texts_in_parts", reader_texts_in_parts },
     { "reader_goes_on_from_prefix", reader_goes_on_from_prefix },
     { "reader_linear_time", reader_linear_time },
 };

@@ -523,6 +523,60 @@ static void custom_tools_of_responses(void)
                     "\"tool_choice\":{\"type\":\"custom\",\"name\":\"patch\"}");
 }
 
+/* A stream tells a call's texts while they are written; what a limit cuts never looks whole. */
+static void calls_in_parts(void)
+{
+#define WRITE "'parameters': {'properties': {'t': {'type': 'string'}}}"
+    static const char chat[] = "{'messages': [{'role': 'user', 'content': 'q'}], 'stream': true, 'tools': [{'function': {'name': 'w', " WRITE "}}]}";
+    static const char messages[] = "{'max_tokens': 9, 'messages': [{'role': 'user', 'content': 'q'}], 'stream': true, 'tools': [{'name': 'w',"
+                                   " 'input_schema': {'properties': {'t': {'type': 'string'}}}}]}";
+    static const char responses[] = "{'input': 'q', 'stream': true, 'tools': [{'type': 'function', 'name': 'w', " WRITE "}]}";
+    static const char begun[] = "</think><tool_call>\n<function=w>\n<parameter=t>\n|one \"1\"|\ntwo|", end[] = "\n</parameter>\n</function>\n</tool_call>";
+    char whole[256];
+    snprintf(whole, sizeof whole, "%s%s", begun, end);
+    EXPECT_IN_ORDER(answer_to(C, q(chat), whole, DS_FINISH_END), "\"name\":\"w\",\"arguments\":\"\"}", "{\"arguments\":\"{\\\"t\\\": \\\"\"}",
+                    "{\"arguments\":\"one \\\\\\\"1\\\\\\\"\"}", "{\"arguments\":\"\\\\ntwo\"}", "{\"arguments\":\"\\\"}\"}",
+                    "\"finish_reason\":\"tool_calls\"");
+    const char *cut = answer_to(C, q(chat), begun, DS_FINISH_LENGTH);
+    EXPECT_IN_ORDER(cut, "\"name\":\"w\"", "{\"arguments\":\"\\\\ntwo\"}", "\"finish_reason\":\"length\"");
+    CHECK(!strstr(cut, "\\\"}\"}") && !strstr(cut, "\"content\":\"<tool"));
+    EXPECT_IN_ORDER(answer_to(M, q(messages), whole, DS_FINISH_END), "\"type\":\"tool_use\"", "\"partial_json\":\"{\\\"t\\\": \\\"\"",
+                    "\"partial_json\":\"one \\\\\\\"1", "\"partial_json\":\"\\\"}\"", "content_block_stop", "\"stop_reason\":\"tool_use\"");
+    EXPECT_IN_ORDER(answer_to(M, q(messages), begun, DS_FINISH_LENGTH), "\"partial_json\":\"\\\\ntwo\"", "content_block_stop",
+                    "\"stop_reason\":\"max_tokens\"");
+    EXPECT_IN_ORDER(answer_to(R, q(responses), whole, DS_FINISH_END), "\"delta\":\"{\\\"t\\\": \\\"\"", "\"delta\":\"one \\\\\\\"1",
+                    "\"delta\":\"\\\\ntwo\"", "function_call_arguments.done", "\"arguments\":\"{\\\"t\\\": \\\"one \\\\\\\"1\\\\\\\"\\\\ntwo\\\"}\"",
+                    "response.completed", "\"type\":\"function_call\"");
+    cut = answer_to(R, q(responses), begun, DS_FINISH_LENGTH);
+    EXPECT_IN_ORDER(cut, "\"delta\":\"\\\\ntwo\"", "response.incomplete", "\"output\":[]");
+    CHECK(!strstr(cut, "arguments.done") && !strstr(cut, "output_item.done"));
+}
+
+/* The text of a custom tool is unwrapped while it comes, wherever it is split. */
+static void custom_tools_in_parts(void)
+{
+    static const char call[] = "</think><tool_call>\n<function=patch>\n<parameter=input>\n"
+                               "*** \"a\\b\"\t\001\n+caf\u00e9\n</parameter>\n</function>\n</tool_call>";
+    char pieces[512];
+    for (size_t step = 1; step < 12; step++) {
+        size_t n = 0;
+        for (size_t i = 0; call[i]; i++) {
+            if (i && i % step == 0 && ((unsigned char)call[i] & 0xC0) != 0x80) pieces[n++] = '|';
+            pieces[n++] = call[i];
+        }
+        pieces[n] = 0;
+        const char *got = answer_to(R, q("{" CUSTOM ", 'input': 'q', 'stream': true}"), pieces, DS_FINISH_END);
+        EXPECT_IN_ORDER(got, "custom_tool_call_input.delta", "custom_tool_call_input.done", "\"input\":\"*** \\\"a\\\\b\\\"\\t\\u0001\\n+caf\u00e9\"}",
+                        "output_item.done");
+        CHECK(step > 3 || strstr(strstr(got, "input.delta") + 60, "input.delta"));
+    }
+    EXPECT_IN_ORDER(answer_to(R, q("{" CUSTOM ", 'input': 'q'}"), "</think><tool_call>\n<function=patch>\n<parameter=file>\nx\n"
+                              "</parameter>\n</function>\n</tool_call>", DS_FINISH_END), "\"input\":\"{\\\"file\\\": \\\"x\\\"}\"");
+    const char *cut = answer_to(R, q("{" CUSTOM ", 'input': 'q', 'stream': true}"), "</think>"
+                                "<tool_call>\n<function=patch>\n<parameter=input>\n*** a", DS_FINISH_LENGTH);
+    CHECK(strstr(cut, "\"delta\":\"*** a\"") && !strstr(cut, "input.done") && !strstr(cut, "output_item.done"));
+}
+
 /* Tools and instructions can be long: streams have them once, at the end. */
 static void long_fields_come_once(void)
 {
@@ -583,6 +637,8 @@ static const struct ds_test tests[] = {
     { "results_of_tools_alone", results_of_tools_alone },
     { "forced_calls_that_fail", forced_calls_that_fail },
     { "custom_tools_of_responses", custom_tools_of_responses },
+    { "calls_in_parts", calls_in_parts },
+    { "custom_tools_in_parts", custom_tools_in_parts },
     { "long_fields_come_once", long_fields_come_once },
     { "counting_notes_nothing", counting_notes_nothing },
     { "refusals_are_one_line", refusals_are_one_line },
