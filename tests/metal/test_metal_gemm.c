@@ -2,9 +2,9 @@
 #include "shader.h"
 
 static const struct { enum ds_type_id id; const char *name; double limit; } types[] = {
-    /* tiles of half: activations rounded to 11 bits (2^-12 rms), and weights where a level times a scale needs more */
+    /* tiles of half: activations and weights rounded to 11 bits (2^-12 rms each); tiles of float: float arithmetic */
     { DS_T_Q8_0, "q8_0", 4e-7 }, { DS_T_Q4_0, "q4_0", 4e-7 }, { DS_T_Q4_K, "q4_k", 4e-7 }, { DS_T_Q5_K, "q5_k", 4e-7 },
-    { DS_T_Q6_K, "q6_k", 4e-7 }, { DS_T_F16, "f16", 4e-7 }, { DS_T_BF16, "bf16", 4e-7 }, { DS_T_F32, "f32", 4e-7 },
+    { DS_T_Q6_K, "q6_k", 4e-7 }, { DS_T_F16, "f16", 1e-12 }, { DS_T_BF16, "bf16", 1e-12 }, { DS_T_F32, "f32", 1e-12 },
 };
 enum { N_TYPES = sizeof types / sizeof *types };
 static const double vector_limit = 1e-12;      /* gemv: float arithmetic */
@@ -63,17 +63,17 @@ static void one_product(const char *kind, int which, int n, int in, int out, int
     char name[32];
     snprintf(name, sizeof name, "%s_%s", kind, types[which].name);
     struct call c = call_of(name, &a, sizeof a);
-    const bool tiles = !strcmp(kind, "gemm");
+    const bool tiles = !strcmp(kind, "gemm"), halved = tiles && ds_types[types[which].id].act != DS_ACT_NONE;
     struct halves h = { NULL, NULL };
+    if (halved) h = act_half(x, n, in);
     bind(&c, 1, w.bytes, w.size);
+    if (halved) bind(&c, 2, h.h, (size_t)n * (size_t)in * 2), bind(&c, 3, h.scale, (size_t)n * 4);
+    else bind(&c, 2, x, (size_t)n * (size_t)in * 4);
+    bind(&c, halved ? 4 : 3, y, ((size_t)(n - 1) * (size_t)ldy + (size_t)out) * 4);
     if (tiles) {
-        h = act_half(x, n, in);
-        bind(&c, 2, h.h, (size_t)n * (size_t)in * 2), bind(&c, 3, h.scale, (size_t)n * 4);
-        bind(&c, 4, y, ((size_t)(n - 1) * (size_t)ldy + (size_t)out) * 4);
         c.d.constants[0] = n % 32 || out % 64 || in % 32;
         run(&c, up(n, 32), up(out, 64), 1, 128);
     } else {
-        bind(&c, 2, x, (size_t)n * (size_t)in * 4), bind(&c, 3, y, ((size_t)(n - 1) * (size_t)ldy + (size_t)out) * 4);
         run(&c, up(out, 8), n, 1, 128);
     }
     for (int t = 0; t < n; t++) {

@@ -42,8 +42,8 @@ EOF
 wrong_address_space_is_refused() {
     refuses common.h pointwise.metal 'threadgroup float *scratch' 'device float *scratch' 'address_space|no matching function'
     refuses gdn_chunk.metal gdn_chunk.metal 'device const float *from' 'threadgroup const float *from' 'address_space|no matching function'
-    refuses gemm.metal gemm.metal 'threadgroup float pool[pool_size<T>::floats];' 'float pool[pool_size<T>::floats];' 'no matching function|from one address space'
-    refuses gemm.metal gemm.metal 'wt = (threadgroup T *)pool' 'wt = (device T *)pool' 'from one address space'
+    refuses gemm.metal gemm.metal 'threadgroup float pool[pool_size<half>::floats];' 'float pool[pool_size<half>::floats];' 'no matching function|from one address space'
+    refuses gemm.metal gemm.metal 'wt = (threadgroup typename W::tile *)pool' 'wt = (device typename W::tile *)pool' 'from one address space'
     refuses quant.h gemv.metal 'thread float (&v)[16]' 'device float (&v)[16]' 'changes address space'
     refuses attn.metal attn.metal 'threadgroup T *spare, uint lane' 'constant T *spare, uint lane' 'const|address'
 }

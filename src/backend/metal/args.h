@@ -14,11 +14,12 @@
  *                                   row of zeros, infinities or NaN; xh = x * scale
  *   gemm_T            gemm        w T[out][in], xh h[n][in], scale f[n], y f[n][ldy]              up(n,32), up(out,64); 128
  *                                   y[t][r] (+)= (w[r] . xh[t]) / scale[t]. Function constant 0 (int): 1 when n, out or in is
- *                                   not a multiple of the tile, so that edges must be looked at
+ *                                   not a multiple of the tile, so that edges must be looked at.
+ *                                   T f16 bf16 f32: x f[n][in] in the place of xh and scale
  *   gemv_T            gemm        w T[out][in], x f[n][in], y f[n][ldy]                           up(out,8), n; 128
  *   gemm_experts_T    experts     w T[n_e][out][in], xh h[][in], scale f[], order u32[slots],
  *                                   tiles tile[n_tiles], y f[slots][out]                          n_tiles, up(out,64); 128
- *                                   as gemm_T with edges, slots of one tile: row of y = slot, row of xh = slot / per_x.
+ *                                   as gemm_T with edges, slots of one tile: row of y = slot, row of xh or x = slot / per_x.
  *                                   Tiles whose expert lies outside e0..e0+n_e-1 or whose count is 0 do nothing
  *   gemv_experts_T    experts     w T[n_e][out][in], x f[][in], route slot[slots], y f[slots][out]   up(out,8), slots; 128
  *   embed_T           embed       table T[n_rows][dim], ids i32[n], x f[n][dim]                   n; 128

@@ -1,5 +1,6 @@
-/* Weight products: tiles on the file's blocks with half activations, or row by row for a few tokens. One dispatch never
- * carries more than a command buffer's work. */
+/* Weight products: tiles on the file's blocks, or row by row for a few tokens. Tiles of quantised weights read half
+ * activations, those of float weights (f16, bf16, f32) the activations as they are. One dispatch never carries more than a
+ * command buffer's work. */
 #include "backend/metal/host.h"
 
 #include <stdio.h>
@@ -14,6 +15,19 @@ static struct ds_metal_mem half_of(const struct ds_buf *x, int row, int n)
 static struct ds_metal_mem scale_of(const struct ds_buf *x, int row, int n)
 {
     return (struct ds_metal_mem){ x->mem, x->scale_at + (size_t)row * sizeof(float), (size_t)n * sizeof(float) };
+}
+
+static bool reads_half(const struct ds_weight *w) { return w->type->act != DS_ACT_NONE; }
+
+/* n rows of x as tiles of w read them. */
+static void bind_activations(struct ds_metal *m, struct ds_metal_call *c, const struct ds_weight *w, const struct ds_buf *x, int row, int n)
+{
+    if (reads_half(w)) {
+        ds_metal_bind(c, half_of(x, row, n));
+        ds_metal_bind(c, scale_of(x, row, n));
+    } else {
+        ds_metal_bind(c, ds_metal_in(m, x, (size_t)row * x->dim, (size_t)n * x->dim));
+    }
 }
 
 /* The half copy of x's first n rows, made once per content. */
@@ -54,12 +68,8 @@ static void one_piece(struct ds_metal *m, const struct product *p, const struct 
     const enum ds_metal_typed k = few ? DS_MT_GEMV : edges ? DS_MT_GEMM_EDGES : DS_MT_GEMM;
     struct ds_metal_call *c = ds_metal_call(m, m->typed[ds_type_id(p->w->type)][k], "multiplying", &a, sizeof a);
     ds_metal_bind(c, piece_mem(w));
-    if (few) {
-        ds_metal_bind(c, ds_metal_in(m, p->x, (size_t)t0 * p->x->dim, (size_t)n * p->x->dim));
-    } else {
-        ds_metal_bind(c, half_of(p->x, t0, n));
-        ds_metal_bind(c, scale_of(p->x, t0, n));
-    }
+    if (few) ds_metal_bind(c, ds_metal_in(m, p->x, (size_t)t0 * p->x->dim, (size_t)n * p->x->dim));
+    else bind_activations(m, c, p->w, p->x, t0, n);
     ds_metal_bind(c, p->add ? ds_metal_inout(m, p->y, off, span) : ds_metal_out(m, p->y, off, span));
     const double work = 2.0 * n * in * (double)out + 40.0 * (double)w->bytes;      /* reading a byte takes as long as some 40 operations */
     if (few) ds_metal_go(m, c, up(out, DS_METAL_GEMV_ROWS), (uint32_t)n, 1, 128, work);
@@ -70,8 +80,8 @@ void ds_metal_matmul(struct ds_backend *be, int n_w, struct ds_buf *const *y, co
                      int n, bool add)
 {
     struct ds_metal *m = ds_metal_of(be);
-    if (n > DS_METAL_GEMV_TOKENS) need_half(m, x, n);
     for (int i = 0; i < n_w; i++) {
+        if (n > DS_METAL_GEMV_TOKENS && reads_half(w[i])) need_half(m, x, n);
         const struct product p = { y[i], w[i], x, add, w[i]->out };
         const int step = tokens_within(m, 2.0 * w[i]->in * (double)w[i]->out, n);
         for (int t = 0; t < n;) {
@@ -116,8 +126,7 @@ static void one_expert_piece(struct ds_metal *m, const struct gather *g, const s
         ds_metal_bind(c, ds_metal_in(m, g->x, 0, (size_t)g->rows * g->x->dim));
         ds_metal_bind(c, ds_metal_in(m, g->route, 0, (size_t)g->slots));
     } else {
-        ds_metal_bind(c, half_of(g->x, 0, g->rows));
-        ds_metal_bind(c, scale_of(g->x, 0, g->rows));
+        bind_activations(m, c, m3, g->x, 0, g->rows);
         ds_metal_bind(c, (struct ds_metal_mem){ g->route->mem, g->route->order_at, (size_t)g->slots * sizeof(uint32_t) });
         ds_metal_bind(c, (struct ds_metal_mem){ g->route->mem, g->route->tiles_at, (size_t)g->n_tiles * sizeof(struct ds_metal_tile) });
     }
@@ -137,7 +146,7 @@ void ds_metal_matmul_experts(struct ds_backend *be, struct ds_buf *y, const stru
         return;
     }
     if (n > DS_METAL_GEMV_TOKENS) {
-        need_half(m, x, g.rows);
+        if (reads_half(w)) need_half(m, x, g.rows);
         g.n_tiles = need_order(m, route, n, k, w->n_expert);
     }
     for (int i = 0; i < w->n_pieces; i++) one_expert_piece(m, &g, &w->pieces[i]);

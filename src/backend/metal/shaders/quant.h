@@ -4,9 +4,8 @@
  * 16*sub .. 16*sub+15 of the block at p become floats. Blocks have odd sizes (34, 18, 210 bytes), so p is only known to be
  * even: scales are read as half and quants as bytes or ushort, never wider.
  *
- * Tiles of half carry every quantised value: a level times a scale needs 11 bits at most in all but the K types, where one
- * rounding to half adds 2^-12 of the value to an error of the quantisation that is a hundred times as large. bf16 and f32
- * exceed half's range, so their tiles are float. */
+ * Tiles of half carry every quantised value: rounding a level times a scale to half adds at most 2^-11 of the value, rms some
+ * 2^-12, to an error of the quantisation that is ten times as large or more. Float weights have float tiles. */
 #ifndef DS_METAL_QUANT_H
 #define DS_METAL_QUANT_H
 
@@ -118,7 +117,7 @@ struct w_q6_k {
 /* Floats come in any number: a "block" is one element, and a row may end inside of sixteen. Where rows are whole fours, they are
  * read in fours. */
 struct w_f16 {
-    typedef half tile;
+    typedef float tile;
     enum { block = 1, bytes = 2 };
     static float one(device const uchar *row, ulong i) { return float(((device const half *)row)[i]); }
     static float4 four(device const uchar *row, ulong i) { return widen(*(device const half4 *)(row + 2 * i)); }
