@@ -205,6 +205,9 @@ struct ds_backend {
     int ubatch;                    /* tokens of a chunk that suit it; 0: no wish */
     double cosine_limit;           /* least cosine of logits against the template for float weights */
     double cache_limit;            /* largest |difference| of caches relative to their norm */
+    /* Largest |difference| of one op's output relative to its norm, on equal inputs, in step with the plain CPU path: products of
+     * quantised weights, everything else. 0: the backend cannot be run so (its buffers are not mapped). */
+    double product_limit, op_limit;
     struct ds_step step;           /* of the step in progress; set by begin */
 };
 
@@ -214,6 +217,7 @@ struct ds_backend_options {
     const char *kv;                /* "f16" or "f32" */
     const char *gdn;               /* "auto", "seq", "chunk" */
     const char *gemm, *weights;    /* as in ds_options; NULL: the backend's own choice. Refused by backends without them */
+    bool exact;                    /* CPU: products of decoded weights with unrounded activations, whatever their type */
     double gpu_work;               /* most operations of one submission, in 1e9; 0: the backend's choice */
 };
 

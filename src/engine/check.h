@@ -38,8 +38,8 @@ int ds_check_lengths(int lengths[16], double flop, double budget, int64_t ctx);
 /* n ids of prose, again and again; seeded ids where the model has no tokenizer. */
 ds_status ds_check_prompt(const ds_engine *g, int32_t *ids, int n, struct ds_err *e);
 
-/* End to end against the plain CPU path (check_template.c), or op by op in step with it (check_tandem.c). */
+/* End to end against the plain CPU path (check_template.c), or op by op in step with it (check_tandem.c, which closes s and its engine). */
 ds_status ds_check_template(struct ds_check_report *r, ds_session *s, const struct ds_options *o, ds_tick tick, void *tick_ctx, struct ds_err *e);
-ds_status ds_check_tandem(struct ds_check_report *r, const struct ds_options *o, ds_tick tick, void *tick_ctx, struct ds_err *e);
+ds_status ds_check_tandem(struct ds_check_report *r, ds_session *s, const struct ds_options *o, ds_tick tick, void *tick_ctx, struct ds_err *e);
 
 #endif

@@ -113,7 +113,9 @@ static ds_status open_backend(struct ds_engine *g, const struct ds_options *o, b
                                            .gpu_work = (double)o->gpu_work };
     g->be = ds_backend_open(o->backend, o->placement, &bo, e);
     if (g->be && tandem) {
-        const struct ds_backend_options plain = { .threads = g->threads, .isa = 0, .kv = kv, .gdn = "seq" };
+        /* A CPU path meets the same roundings in plain C. A device rounds otherwise: it meets products without any. */
+        const bool device = strcmp(g->be->name, "cpu") != 0;
+        const struct ds_backend_options plain = { .threads = g->threads, .isa = device ? g->isa : 0, .kv = kv, .gdn = "seq", .exact = device };
         struct ds_backend *b = ds_backend_open("cpu", "full", &plain, e), *path = g->be;
         g->be = b ? ds_tandem_new(path, b, e) : NULL;
         if (!b) path->ops->free(path);

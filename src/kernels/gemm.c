@@ -4,6 +4,12 @@
 #include "base/cpu.h"
 #include "kernels/gemm_variants.h"
 
+void ds_gemm_kernels_exact(struct ds_gemm_kernels *g)
+{
+    *g = (struct ds_gemm_kernels){ .isa = 0 };
+    ds_gemm_exact(g);
+}
+
 void ds_gemm_kernels_init(struct ds_gemm_kernels *g, unsigned isa)
 {
     *g = (struct ds_gemm_kernels){ .isa = isa };

@@ -7,7 +7,7 @@
  * thread-private scratch. No threads, no malloc here; the caller splits rows and tokens.
  *
  * Formats. Quantised weights meet activations quantised as Q8_0 or Q8_K, integer products are exact.
- * F32, F16 and BF16 weights meet f32 activations.
+ * F32, F16 and BF16 weights meet f32 activations; in the exact table every type does.
  *
  * Bits. For one (token, row) the result does not depend on how many tokens or rows the call has, nor
  * on their place in it; so any split of a prompt gives the same numbers. The decode path (gemv) may
@@ -53,5 +53,6 @@ struct ds_gemm_kernels {
 };
 
 void ds_gemm_kernels_init(struct ds_gemm_kernels *g, unsigned isa);   /* reference first, then the best of the mask */
+void ds_gemm_kernels_exact(struct ds_gemm_kernels *g);                /* plain C on decoded weights; no activation is rounded */
 
 #endif

@@ -5,6 +5,7 @@
 #include "kernels/gemm.h"
 
 void ds_gemm_ref(struct ds_gemm_kernels *g);
+void ds_gemm_exact(struct ds_gemm_kernels *g);
 #if defined(__x86_64__) || defined(__i386__)
 void ds_gemm_avx2(struct ds_gemm_kernels *g);
 void ds_gemm_avxvnni(struct ds_gemm_kernels *g);

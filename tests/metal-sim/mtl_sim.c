@@ -10,7 +10,8 @@
  *   max-buffer=B   bytes of one buffer                                 working-set=B  bytes in all
  *   family=N       GPU family                                          times=0        no GPU times
  *   no-copy=0      wrapping memory is refused                          nil=device|library|command|KERNEL   what is refused
- *   zeros=1        kernels are accepted and write nothing              report=PATH    a file that gets the number of command buffers */
+ *   zeros=1        kernels are accepted and write nothing              report=PATH    a file that gets the number of command buffers
+ *   swap=KERNEL    in what it wrote, the first and the last number change places */
 #include "backend/metal/mtl.h"
 
 #include "base/os.h"
@@ -27,7 +28,7 @@ struct options {
     uint64_t max_buffer, working_set, fail, fail_from;
     int code, family;
     bool no_times, no_wrap, zeros;
-    char nil[40], report[96];
+    char nil[40], report[96], swap[40];
 };
 
 struct ds_mtl {
@@ -78,6 +79,7 @@ static bool set_option(struct options *o, const char *key, const char *v)
     else if (!strcmp(key, "zeros")) o->zeros = n != 0;
     else if (!strcmp(key, "nil")) snprintf(o->nil, sizeof o->nil, "%s", v);
     else if (!strcmp(key, "report")) snprintf(o->report, sizeof o->report, "%s", v);
+    else if (!strcmp(key, "swap")) snprintf(o->swap, sizeof o->swap, "%s", v);
     else return false;
     return true;
 }
@@ -296,6 +298,34 @@ static void remember(const struct dispatch *x, unsigned char **before)
     }
 }
 
+/* Of the 32-bit words that a dispatch changed in its last output, the first and the last change places: the smallest fault that
+ * a kernel may have. A single one becomes its negative. */
+static void swap_ends(const struct dispatch *x, unsigned char **before)
+{
+    for (int i = SIM_BUFFERS - 1; i >= 0; i--) {
+        if (!before[i]) continue;
+        unsigned char *now = x->at[i].b->p + x->at[i].off, *first = NULL, *last = NULL;
+        for (size_t k = 0; k + 4 <= x->at[i].bytes; k += 4) {
+            if (!memcmp(now + k, before[i] + k, 4)) continue;
+            if (!first) first = now + k;
+            last = now + k;
+        }
+        if (!first) continue;
+        uint32_t a, b;
+        memcpy(&a, first, 4);
+        memcpy(&b, last, 4);
+        if (first == last) b ^= 0x80000000u;
+        memcpy(last, &a, 4);
+        memcpy(first, &b, 4);
+        break;
+    }
+}
+
+static void forget(unsigned char **before)
+{
+    for (int i = 0; i < SIM_BUFFERS; i++) free(before[i]);
+}
+
 static void run_dispatch(struct ds_mtl *d, const struct dispatch *x, uint64_t number)
 {
     struct sim_dispatch s = { .kernel = x->fn->name };
@@ -310,7 +340,12 @@ static void run_dispatch(struct ds_mtl *d, const struct dispatch *x, uint64_t nu
     memcpy(s.threads, x->threads, sizeof s.threads);
     memcpy(s.constants, x->fn->consts, sizeof s.constants);
     if (o.seed) o.seed = o.seed * 1000003u + number;       /* 0: the same order in every buffer, so that equal work gives equal bits */
+    const bool swapped = !strcmp(x->fn->name, d->o.swap);
+    unsigned char *before[SIM_BUFFERS] = { NULL };
+    if (swapped) remember(x, before);
     if (!d->o.zeros && sim_run(&s, &o, why, sizeof why) == SIM_FAULT) fault(d, why);
+    if (swapped) swap_ends(x, before);
+    forget(before);
 }
 
 /* Buffers that were under way when one failed do nothing: what they would read is garbage. */

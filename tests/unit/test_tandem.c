@@ -17,7 +17,7 @@ static void wrong_swiglu(struct ds_backend *be, struct ds_buf *act, const struct
     for (int i = dim - 1; i < rows * dim; i += 1000) p[i] *= 1.01f;
 }
 
-static double worst_of(bool plant, char name[48])
+static double worst_of(bool plant, char name[80])
 {
     const struct ds_backend_options o = { .threads = 2, .isa = 0, .kv = "f32", .gdn = "seq" };
     struct ds_err e = { 0 };
@@ -36,7 +36,7 @@ static double worst_of(bool plant, char name[48])
     ds_tandem_reset(t);
     t->ops->swiglu(t, act, gate, up, 3, 64);
     const double worst = ds_tandem_read(t)->worst;
-    snprintf(name, 48, "%s", ds_tandem_read(t)->worst_op);
+    snprintf(name, 80, "%s", ds_tandem_read(t)->worst_op);
     t->ops->buf_free(t, gate);
     t->ops->buf_free(t, up);
     t->ops->buf_free(t, act);
@@ -46,13 +46,13 @@ static double worst_of(bool plant, char name[48])
 
 static void equal_backends_agree(void)
 {
-    char name[48];
+    char name[80];
     CHECK(worst_of(false, name) == 0);
 }
 
 static void a_wrong_op_is_named(void)
 {
-    char name[48];
+    char name[80];
     const double worst = worst_of(true, name);
     CHECK_MSG(worst > 1e-5, "%g", worst);
     CHECK_MSG(!strcmp(name, "swiglu"), "%s", name);

@@ -271,12 +271,13 @@ struct ds_backend *ds_cpu_open(const struct ds_backend_options *o, struct ds_err
     c->be.plans = true;
     c->be.placement = "full";
     c->be.cosine_limit = 0.999999;
-    c->be.cache_limit = 1e-5;
+    c->be.cache_limit = c->be.product_limit = c->be.op_limit = 1e-5;
     c->threads = o->threads;
     c->isa = o->isa;
     c->kv_f16 = !o->kv || strcmp(o->kv, "f32") != 0;
     ds_kernels_init(&c->k, o->isa);
-    ds_gemm_kernels_init(&c->g, o->isa);
+    if (o->exact) ds_gemm_kernels_exact(&c->g);
+    else ds_gemm_kernels_init(&c->g, o->isa);
     c->gdn_auto = !o->gdn || !strcmp(o->gdn, "auto");
     c->gdn_chunk = !c->gdn_auto && !strcmp(o->gdn, "chunk");
     c->be.gdn_form = c->gdn_chunk ? "chunk" : "seq";

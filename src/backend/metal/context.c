@@ -96,6 +96,8 @@ struct ds_backend *ds_metal_open(const struct ds_backend_options *o, struct ds_e
     m->be.placement = "full";
     m->be.cosine_limit = 0.9999;               /* half operands in tiles */
     m->be.cache_limit = 1e-2;
+    m->be.product_limit = 2e-3;                /* weights and activations rounded to half: 2^-12 rms each, and six times that where sums cancel */
+    m->be.op_limit = 2e-4;                     /* all else is f32; the chunked recurrence on nearly collinear keys may lose most */
     m->budget = o->gpu_work > 0 ? o->gpu_work * 1e9 : BUDGET;
     m->kv_f16 = !o->kv || strcmp(o->kv, "f32") != 0;
     m->gdn_chunk = !o->gdn || strcmp(o->gdn, "seq") != 0;

@@ -397,6 +397,8 @@ struct ds_backend *ds_split_new(struct ds_backend *host, struct ds_backend *devi
     s->be.gdn_form = host->gdn_form;
     s->be.cosine_limit = device->cosine_limit;
     s->be.cache_limit = device->cache_limit;
+    s->be.product_limit = device->product_limit;
+    s->be.op_limit = device->op_limit;
     s->host = host;
     s->dev = device;
     return &s->be;

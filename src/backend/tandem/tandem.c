@@ -9,6 +9,7 @@ struct ds_tandem {
     struct ds_backend be;
     struct ds_backend *a, *b;      /* path, plain */
     struct ds_tandem_report report;
+    double tie;                    /* limit of the product that made the logits */
     bool failed;                   /* no memory for a comparison */
 };
 
@@ -163,17 +164,67 @@ static double relative(const struct ds_tandem_diff *d)
     return d->den > 0 ? sqrt(d->num / d->den) : d->num > 0 ? INFINITY : 0;
 }
 
-/* An op wrote the first n elements of p on both sides. A handful of numbers may cancel to almost nothing
- * (a gate's logit near zero), so their norm counts as at least 0.1 a number. */
-static void judge(struct ds_tandem *t, const char *op, const char *detail, struct ds_buf *p, size_t n)
+/* How far rows of dim numbers are from the plain ones (tandem.h). A handful of numbers may cancel to almost nothing (a gate's
+ * logit near zero), so there their norm counts as at least 0.1 a number, and no row is looked at alone. */
+static double distance(const float *got, const float *ref, size_t rows, size_t dim)
 {
-    struct ds_tandem_diff d = { 0 };
-    add_diff(&d, values(t->a, p->a), values(t->b, p->b), n);
-    if (p->dim < 32 && d.den < 0.01 * (double)n) d.den = 0.01 * (double)n;
-    const double r = relative(&d);
-    if (r <= t->report.worst) return;
-    t->report.worst = r;
-    snprintf(t->report.worst_op, sizeof t->report.worst_op, "%s%s%s", op, detail ? " " : "", detail ? detail : "");
+    struct ds_tandem_diff all = { 0 };
+    add_diff(&all, got, ref, rows * dim);
+    if (dim < 32) {
+        all.den = fmax(all.den, 0.01 * (double)(rows * dim));
+        return relative(&all);
+    }
+    double worst = relative(&all);
+    const double least = 0.01 * all.den / (double)rows;
+    for (size_t i = 0; i < rows; i++) {
+        struct ds_tandem_diff row = { 0 };
+        add_diff(&row, got + i * dim, ref + i * dim, dim);
+        row.den = fmax(row.den, least);
+        worst = fmax(worst, relative(&row) / 4);
+    }
+    return worst;
+}
+
+static void note(struct ds_tandem *t, const char *op, const char *detail, double r, double limit)
+{
+    struct ds_tandem_report *p = &t->report;
+    if (p->limit > 0 && r / limit <= p->worst / p->limit) return;
+    p->worst = r;
+    p->limit = limit;
+    snprintf(p->worst_op, sizeof p->worst_op, "%s%s%s", op, detail ? " " : "", detail ? detail : "");
+}
+
+/* An op wrote rows of dim elements on both sides. */
+static void judge(struct ds_tandem *t, const char *op, const char *detail, struct ds_buf *p, size_t rows, size_t dim)
+{
+    note(t, op, detail, distance(values(t->a, p->a), values(t->b, p->b), rows, dim), t->be.op_limit);
+}
+
+static double limit_of(const struct ds_tandem *t, const struct ds_weight *w)
+{
+    return w->t->type->act == DS_ACT_NONE ? t->be.op_limit : t->be.product_limit;
+}
+
+static void judge_product(struct ds_tandem *t, const char *op, const struct ds_weight *w, struct ds_buf *y, size_t rows)
+{
+    note(t, op, w->t->name, distance(values(t->a, y->a), values(t->b, y->b), rows, (size_t)w->t->ne[1]), limit_of(t, w));
+}
+
+/* The same experts in the same order: equal logits leave no choice. */
+static void judge_route(struct ds_tandem *t, const struct ds_buf *p, size_t n)
+{
+    struct ds_route_slot a[64], b[64];
+    double worst = 0;
+    for (size_t i = 0; i < n; i += 64) {
+        const size_t m = n - i < 64 ? n - i : 64;
+        t->a->ops->buf_get(t->a, a, p->a, i, m);
+        t->b->ops->buf_get(t->b, b, p->b, i, m);
+        for (size_t j = 0; j < m; j++) {
+            const double d = fabs((double)a[j].weight - b[j].weight);
+            worst = a[j].expert == b[j].expert && isfinite(d) ? fmax(worst, d) : INFINITY;
+        }
+    }
+    note(t, "moe_route", NULL, worst, t->be.op_limit);
 }
 
 /* The plain side gets the path's content of an input (or of an output that is added to). */
@@ -182,12 +233,15 @@ static void give(struct ds_tandem *t, const struct ds_buf *p, size_t n)
     memcpy(t->b->ops->buf_map(t->b, p->b, true), values(t->a, p->a), n * sizeof(float));
 }
 
-static void give_route(struct ds_tandem *t, const struct ds_buf *p)
+/* Experts that are none have been judged where they were chosen; the plain side must survive them. */
+static void give_route(struct ds_tandem *t, const struct ds_buf *p, int n_expert)
 {
     struct ds_route_slot slot[64];
     for (size_t i = 0, n = p->rows * p->dim; i < n; i += 64) {
         const size_t m = n - i < 64 ? n - i : 64;
         t->a->ops->buf_get(t->a, slot, p->a, i, m);
+        for (size_t j = 0; j < m; j++)
+            if (slot[j].expert < 0 || slot[j].expert >= n_expert) slot[j].expert = 0;
         t->b->ops->buf_set(t->b, p->b, i, slot, m);
     }
 }
@@ -200,10 +254,20 @@ static int argmax(const float *x, size_t n)
     return (int)best;
 }
 
-static void judge_logits(struct ds_tandem *t, struct ds_buf *p, int n, size_t vocab)
+bool ds_tandem_tied(struct ds_backend *be, const float *logits, size_t vocab, int i)
 {
+    double sum = 0;
+    for (size_t k = 0; k < vocab; k++) sum += (double)logits[k] * logits[k];
+    return (double)logits[argmax(logits, vocab)] - logits[i] <= 4 * of(be)->tie * sqrt(sum / (double)vocab);
+}
+
+static void judge_logits(struct ds_tandem *t, const struct ds_weight *w, struct ds_buf *p, int n)
+{
+    const size_t vocab = (size_t)w->t->ne[1];
     const float *a = values(t->a, p->a), *b = values(t->b, p->b);
-    for (int i = 0; i < n; i++, t->report.rows++) t->report.rows_agree += argmax(a + (size_t)i * vocab, vocab) == argmax(b + (size_t)i * vocab, vocab);
+    t->tie = limit_of(t, w);
+    for (int i = 0; i < n; i++, t->report.rows++)
+        t->report.rows_agree += ds_tandem_tied(&t->be, b + (size_t)i * vocab, vocab, argmax(a + (size_t)i * vocab, vocab));
     a += (size_t)(n - 1) * vocab;
     b += (size_t)(n - 1) * vocab;
     double ab = 0, aa = 0, bb = 0;
@@ -242,7 +306,7 @@ static void embed(struct ds_backend *be, struct ds_buf *x, const struct ds_weigh
     struct ds_tandem *t = of(be);
     t->a->ops->embed(t->a, x->a, table->a);
     t->b->ops->embed(t->b, x->b, table->b);
-    judge(t, "embed", NULL, x, (size_t)be->step.n * x->dim);
+    judge(t, "embed", NULL, x, (size_t)be->step.n, x->dim);
 }
 
 static void rms_norm(struct ds_backend *be, struct ds_buf *h, const struct ds_buf *x, const struct ds_weight *gain, int row0, int n, int dim, float eps)
@@ -251,7 +315,7 @@ static void rms_norm(struct ds_backend *be, struct ds_buf *h, const struct ds_bu
     give(t, x, (size_t)(row0 + n) * (size_t)dim);
     t->a->ops->rms_norm(t->a, h->a, x->a, gain->a, row0, n, dim, eps);
     t->b->ops->rms_norm(t->b, h->b, x->b, gain->b, row0, n, dim, eps);
-    judge(t, "rms_norm", gain->t->name, h, (size_t)n * (size_t)dim);
+    judge(t, "rms_norm", gain->t->name, h, (size_t)n, (size_t)dim);
 }
 
 static void matmul(struct ds_backend *be, int n_w, struct ds_buf *const *y, const struct ds_weight *const *w, const struct ds_buf *x, int n, bool add)
@@ -265,8 +329,8 @@ static void matmul(struct ds_backend *be, int n_w, struct ds_buf *const *y, cons
         if (add) give(t, y[i], (size_t)n * out);
         t->a->ops->matmul(t->a, 1, &ya, &wa, x->a, n, add);
         t->b->ops->matmul(t->b, 1, &yb, &wb, x->b, n, add);
-        judge(t, "matmul", w[i]->t->name, y[i], (size_t)n * out);
-        if (y[i]->kind == DS_BUF_LOGITS) judge_logits(t, y[i], n, out);
+        judge_product(t, "matmul", w[i], y[i], (size_t)n);
+        if (y[i]->kind == DS_BUF_LOGITS) judge_logits(t, w[i], y[i], n);
     }
 }
 
@@ -275,10 +339,10 @@ static void matmul_experts(struct ds_backend *be, struct ds_buf *y, const struct
 {
     struct ds_tandem *t = of(be);
     give(t, x, (size_t)n * (per_slot ? (size_t)k : 1) * (size_t)w->t->ne[0]);
-    give_route(t, route);
+    give_route(t, route, (int)w->t->ne[2]);
     t->a->ops->matmul_experts(t->a, y->a, w->a, x->a, route->a, n, k, per_slot);
     t->b->ops->matmul_experts(t->b, y->b, w->b, x->b, route->b, n, k, per_slot);
-    judge(t, "matmul_experts", w->t->name, y, (size_t)n * (size_t)k * (size_t)w->t->ne[1]);
+    judge_product(t, "matmul_experts", w, y, (size_t)n * (size_t)k);
 }
 
 static size_t channels(const struct ds_gdn_shape *s) { return 2 * (size_t)s->n_kh * (size_t)s->dk + (size_t)s->n_vh * (size_t)s->dv; }
@@ -293,7 +357,7 @@ static void gdn_prep(struct ds_backend *be, struct ds_buf *prep, struct ds_buf *
     give(t, b, (size_t)n * (size_t)sh->n_vh);
     t->a->ops->gdn_prep(t->a, prep->a, conv->a, u->a, a->a, b->a, conv_w->a, ssm_a->a, ssm_dt->a, sh, n);
     t->b->ops->gdn_prep(t->b, prep->b, conv->b, u->b, a->b, b->b, conv_w->b, ssm_a->b, ssm_dt->b, sh, n);
-    judge(t, "gdn_prep", conv_w->t->name, conv, (size_t)(sh->conv_k - 1) * channels(sh));
+    judge(t, "gdn_prep", conv_w->t->name, conv, (size_t)(sh->conv_k - 1), channels(sh));
 }
 
 static void gdn(struct ds_backend *be, struct ds_buf *o, struct ds_buf *S, const struct ds_buf *prep, const struct ds_gdn_shape *sh, int n, int t0, int t1)
@@ -301,7 +365,7 @@ static void gdn(struct ds_backend *be, struct ds_buf *o, struct ds_buf *S, const
     struct ds_tandem *t = of(be);
     t->a->ops->gdn(t->a, o->a, S->a, prep->a, sh, n, t0, t1);
     t->b->ops->gdn(t->b, o->b, S->b, prep->b, sh, n, t0, t1);
-    if (t1 == n) judge(t, "gdn", NULL, o, (size_t)n * (size_t)sh->n_vh * (size_t)sh->dv);
+    if (t1 == n) judge(t, "gdn", NULL, o, (size_t)n, (size_t)sh->n_vh * (size_t)sh->dv);
 }
 
 static void conv_tail(struct ds_backend *be, struct ds_buf *dst, size_t off, const struct ds_buf *conv, const struct ds_buf *u, const struct ds_gdn_shape *sh,
@@ -327,7 +391,7 @@ static void gated_norm(struct ds_backend *be, struct ds_buf *y, const struct ds_
     give(t, z, elems);
     t->a->ops->gated_norm(t->a, y->a, o->a, z->a, gain->a, sh, n);
     t->b->ops->gated_norm(t->b, y->b, o->b, z->b, gain->b, sh, n);
-    judge(t, "gated_norm", gain->t->name, y, elems);
+    judge(t, "gated_norm", gain->t->name, y, (size_t)n, elems / (size_t)n);
 }
 
 static void qk_norm(struct ds_backend *be, struct ds_buf *qg, struct ds_buf *k, const struct ds_weight *gain_q, const struct ds_weight *gain_k,
@@ -339,8 +403,8 @@ static void qk_norm(struct ds_backend *be, struct ds_buf *qg, struct ds_buf *k, 
     give(t, k, nk);
     t->a->ops->qk_norm(t->a, qg->a, k->a, gain_q->a, gain_k->a, sh, n);
     t->b->ops->qk_norm(t->b, qg->b, k->b, gain_q->b, gain_k->b, sh, n);
-    judge(t, "qk_norm", gain_q->t->name, qg, nq);
-    judge(t, "qk_norm", gain_k->t->name, k, nk);
+    judge(t, "qk_norm", gain_q->t->name, qg, (size_t)n, nq / (size_t)n);
+    judge(t, "qk_norm", gain_k->t->name, k, (size_t)n, nk / (size_t)n);
 }
 
 static void rope_store(struct ds_backend *be, struct ds_buf *qg, struct ds_buf *k, const struct ds_buf *v, struct ds_buf *kcache, struct ds_buf *vcache,
@@ -353,7 +417,7 @@ static void rope_store(struct ds_backend *be, struct ds_buf *qg, struct ds_buf *
     give(t, v, nk);
     t->a->ops->rope_store(t->a, qg->a, k->a, v->a, kcache->a, vcache->a, sh, n);
     t->b->ops->rope_store(t->b, qg->b, k->b, v->b, kcache->b, vcache->b, sh, n);
-    judge(t, "rope", NULL, qg, nq);
+    judge(t, "rope", NULL, qg, (size_t)n, nq / (size_t)n);
 }
 
 static void attn(struct ds_backend *be, struct ds_buf *y, const struct ds_buf *qg, const struct ds_buf *kcache, const struct ds_buf *vcache,
@@ -363,7 +427,7 @@ static void attn(struct ds_backend *be, struct ds_buf *y, const struct ds_buf *q
     give(t, qg, (size_t)n * 2 * (size_t)sh->n_head * (size_t)sh->hd);
     t->a->ops->attn(t->a, y->a, qg->a, kcache->a, vcache->a, sh, n);
     t->b->ops->attn(t->b, y->b, qg->b, kcache->b, vcache->b, sh, n);
-    judge(t, "attn", NULL, y, (size_t)n * (size_t)sh->n_head * (size_t)sh->hd);
+    judge(t, "attn", NULL, y, (size_t)n, (size_t)sh->n_head * (size_t)sh->hd);
 }
 
 static void swiglu(struct ds_backend *be, struct ds_buf *act, const struct ds_buf *gate, const struct ds_buf *up, int rows, int dim)
@@ -373,7 +437,7 @@ static void swiglu(struct ds_backend *be, struct ds_buf *act, const struct ds_bu
     give(t, up, (size_t)rows * (size_t)dim);
     t->a->ops->swiglu(t->a, act->a, gate->a, up->a, rows, dim);
     t->b->ops->swiglu(t->b, act->b, gate->b, up->b, rows, dim);
-    judge(t, "swiglu", NULL, act, (size_t)rows * (size_t)dim);
+    judge(t, "swiglu", NULL, act, (size_t)rows, (size_t)dim);
 }
 
 static void moe_route(struct ds_backend *be, struct ds_buf *route, const struct ds_buf *logits, int n, int n_expert, int k)
@@ -382,6 +446,7 @@ static void moe_route(struct ds_backend *be, struct ds_buf *route, const struct 
     give(t, logits, (size_t)n * (size_t)n_expert);
     t->a->ops->moe_route(t->a, route->a, logits->a, n, n_expert, k);
     t->b->ops->moe_route(t->b, route->b, logits->b, n, n_expert, k);
+    judge_route(t, route, (size_t)n * (size_t)k);
 }
 
 static void moe_combine(struct ds_backend *be, struct ds_buf *x, const struct ds_buf *y, const struct ds_buf *route, const struct ds_buf *shared,
@@ -395,7 +460,7 @@ static void moe_combine(struct ds_backend *be, struct ds_buf *x, const struct ds
     if (sg) give(t, sg, (size_t)n);
     t->a->ops->moe_combine(t->a, x->a, y->a, route->a, shared ? shared->a : NULL, sg ? sg->a : NULL, n, k, dim);
     t->b->ops->moe_combine(t->b, x->b, y->b, route->b, shared ? shared->b : NULL, sg ? sg->b : NULL, n, k, dim);
-    judge(t, "moe_combine", NULL, x, elems);
+    judge(t, "moe_combine", NULL, x, (size_t)n, (size_t)dim);
 }
 
 static void copy_cols(struct ds_backend *be, struct ds_buf *act, const struct ds_buf *src, int n, int src_dim, int dim)

@@ -1,7 +1,7 @@
 /* Weight products in plain C: the oracle of every other variant.
  *
  * A weight row is unpacked whole, then meets one token after another: exact integer sums per scale
- * group, scaled and added in f32 in rising order of the input dim. Float weights are decoded to f32.
+ * group, scaled and added in f32 in rising order of the input dim. Float weights are decoded to f32; in the exact table all are.
  * Packed activations are rows of ds_block_q8_0, ds_block_q8_k or f32, one after another. */
 #include "kernels/gemm_unpack.h"
 #include "kernels/gemm_variants.h"
@@ -21,6 +21,12 @@ static enum ds_act_fmt act_fmt(const struct ds_gemm_kernels *g, const struct ds_
 {
     (void)g, (void)n, (void)decode;
     return t->act == DS_ACT_NONE ? DS_AF_F32 : t->act == DS_ACT_Q8_K ? DS_AF_Q8_K : DS_AF_Q8_0;
+}
+
+static enum ds_act_fmt act_fmt_exact(const struct ds_gemm_kernels *g, const struct ds_type *t, int n, bool decode)
+{
+    (void)g, (void)t, (void)n, (void)decode;
+    return DS_AF_F32;
 }
 
 static void act_pack(const struct ds_gemm_kernels *g, enum ds_act_fmt f, void *dst, const float *x, size_t ldx, const int32_t *rows, int n, int k,
@@ -48,9 +54,8 @@ static struct row row_at(void *scratch, size_t k)
 
 static size_t scratch_bytes(const struct ds_gemm_kernels *g, const struct ds_type *t, int k)
 {
-    (void)g;
     size_t n = (size_t)k;
-    return pad64(t->act == DS_ACT_NONE ? 4 * n : pad64(n) + 4 * (n / 16) + 4 * (n / 32) + 2 * (n / 16));
+    return pad64(g->act_fmt(g, t, 1, false) == DS_AF_F32 ? 4 * n : pad64(n) + 4 * (n / 16) + 4 * (n / 32) + 2 * (n / 16));
 }
 
 static void row_unpack(const struct row *r, const struct ds_type *type, const struct ds_gemm_form *f, const char *src, int k)
@@ -119,7 +124,7 @@ static void gemm(const struct ds_gemm_kernels *g, const struct ds_gemm_call *c)
 {
     size_t k = (size_t)c->k;
     struct ds_gemm_form f = ds_gemm_form_of(ds_type_id(c->type));
-    enum ds_act_fmt af = act_fmt(g, c->type, c->n, false);
+    enum ds_act_fmt af = g->act_fmt(g, c->type, c->n, false);
     struct row row = row_at(c->scratch, k);
     for (int r = c->r0; r < c->r1; r++) {
         const char *src = (const char *)c->w + ds_type_row_bytes(c->type, k) * (size_t)r;
@@ -151,4 +156,10 @@ void ds_gemm_ref(struct ds_gemm_kernels *g)
     g->gemm = gemm;
     g->gemv = gemm;
     g->name = name;
+}
+
+void ds_gemm_exact(struct ds_gemm_kernels *g)
+{
+    ds_gemm_ref(g);
+    g->act_fmt = act_fmt_exact;
 }
