@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #define MODEL FIXTURES "mini-dense.gguf"
-enum { N = 40 };
-static const float SMALL = 0.00001f;    /* about one dispatch in a command buffer */
+enum { N = 13 };
+#define SMALL 0.00001f                 /* about one dispatch in a command buffer */
 
 static void device(const char *options)
 {
@@ -20,7 +20,9 @@ static void device(const char *options)
     setenv("DS_METAL_SIM", text, 1);
 }
 
-static const struct ds_options on_metal = { .model = MODEL, .backend = "metal", .placement = "full", .ubatch = 32, .ctx = 256 };
+static const struct ds_options on_metal = { .model = MODEL, .backend = "metal", .placement = "full", .ubatch = 8, .ctx = 256 };
+/* Layers of both kinds, experts, a head: every kind of command buffer. */
+static const struct ds_options experts = { .model = FIXTURES "mini-moe.gguf", .backend = "metal", .ubatch = 8, .ctx = 256, .gpu_work = SMALL };
 
 /* --- refused at the start: one sentence, which names what --- */
 
@@ -46,6 +48,24 @@ static void every_refusal_is_one_sentence(void)
         const ds_status st = ds_engine_open(&g, &on_metal, &e);
         CHECK_MSG(st && !g, "%s opens", cases[i].options);
         CHECK_MSG(strstr(e.msg, cases[i].words) && !strchr(e.msg, '\n'), "%s: %s", cases[i].options, e.msg);
+        ds_engine_close(g);
+    }
+    device("");
+}
+
+/* In placement gemm the GPU holds the weights and what crosses: both are kept against its working set, not only against the host's memory. */
+static void placement_gemm_keeps_to_the_working_set(void)
+{
+    static const char *const sets[] = { "working-set=1500000", "working-set=2800000" };    /* the weights are 1.7 MB */
+    struct ds_options o = on_metal;
+    o.placement = "gemm";
+    o.ubatch = 512;
+    for (int i = 0; i < 2; i++) {
+        struct ds_err e = { 0 };
+        ds_engine *g = NULL;
+        device(sets[i]);
+        CHECK_MSG(ds_engine_open(&g, &o, &e) && !g && strstr(e.msg, "should use at most") && !strchr(e.msg, '\n'), "%s: %s", sets[i], e.msg);
+        CHECK_MSG(i == 0 || strstr(e.msg, "a buffer needs"), "%s", e.msg);
         ds_engine_close(g);
     }
     device("");
@@ -150,10 +170,9 @@ static void each_command_buffer(const char *placement)
     static const int codes[] = { 1, 2, 8 };
     const char *every = getenv("DS_TEST_STRIDE");
     const int stride = every ? atoi(every) : 17;
-    struct ds_options small = on_metal;
+    struct ds_options small = experts;
     struct outcome want;
     small.placement = placement;
-    small.gpu_work = SMALL;
     const int n = count_buffers(&want, &small);
     CHECK_MSG(want.ok && n > 100, "%s, %d buffers", want.why, n);
     for (int k = 1; want.ok && k <= n && !ds_test_failures; k += stride) {
@@ -256,6 +275,7 @@ static void mistakes_of_the_host_are_found(void)
 static const struct ds_test tests[] = {
     { "mistakes_of_the_host_are_found", mistakes_of_the_host_are_found },
     { "every_refusal_is_one_sentence", every_refusal_is_one_sentence },
+    { "placement_gemm_keeps_to_the_working_set", placement_gemm_keeps_to_the_working_set },
     { "pieces_copies_and_clocks_change_nothing", pieces_copies_and_clocks_change_nothing },
     { "a_failed_buffer_is_repeated_full", a_failed_buffer_is_repeated_full },
     { "a_failed_buffer_is_repeated_gemm", a_failed_buffer_is_repeated_gemm },

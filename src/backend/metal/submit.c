@@ -66,6 +66,7 @@ static void land(struct ds_metal *m)
 static bool open_buffer(struct ds_metal *m)
 {
     if (m->n_flight == DS_METAL_IN_FLIGHT) land(m);
+    if (m->failed_doing) return false;     /* what comes next would read garbage: indices among it */
     if (!(m->cmd = ds_mtl_begin(m->dev))) {
         const struct ds_mtl_result r = { .status = DS_MTL_FAILED, .reason = "the system refused a command buffer" };
         note_failure(m, &r, m->calls[m->sent].doing);

@@ -61,6 +61,7 @@ kernel void attn_prefill(constant ds_metal_attn &a [[buffer(0)]], device const f
     if (tid < 64) change[tid] = 0.0f;
 
     simdgroup_float8x8 acc[OWN / 8];
+    UNROLL
     for (uint i = 0; i < OWN / 8; i++) acc[i] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
     const uint row = tid / 16, key = tid % 16, visible = uint(a.pos) + min(t0 + row, n - 1);   /* this thread's query sees 0..visible */
     float m = NEVER, l = 0.0f;
@@ -98,6 +99,7 @@ kernel void attn_prefill(constant ds_metal_attn &a [[buffer(0)]], device const f
 
         simdgroup_float8x8 scale;
         simdgroup_load(scale, change);
+        UNROLL
         for (uint i = 0; i < OWN / 8; i++) {
             simdgroup_float8x8 scaled = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
             simdgroup_multiply_accumulate(scaled, scale, acc[i], scaled);
@@ -107,6 +109,7 @@ kernel void attn_prefill(constant ds_metal_attn &a [[buffer(0)]], device const f
             if (k0 + 8 * j >= seen) continue;                      /* weights are zero there */
             simdgroup_matrix<T, 8, 8> pm, vm;
             simdgroup_load(pm, weights + 64 * j);
+            UNROLL
             for (uint i = 0; i < OWN / 8; i++) {
                 load_rows(vm, vc, k0 + 8 * j, rows, stride, OWN * sg + 8 * i, false, spare + 64 * sg, lane);
                 simdgroup_multiply_accumulate(acc[i], pm, vm, acc[i]);
@@ -116,6 +119,7 @@ kernel void attn_prefill(constant ds_metal_attn &a [[buffer(0)]], device const f
 
     if (key == 0) sums[row] = l;
     threadgroup_barrier(mem_flags::mem_threadgroup);               /* the queries have been used */
+    UNROLL
     for (uint i = 0; i < OWN / 8; i++) simdgroup_store(acc[i], pool + OWN * sg + 8 * i, HD);
     threadgroup_barrier(mem_flags::mem_threadgroup);
     for (uint i = tid; i < QUERIES * HD; i += 128) {
@@ -148,31 +152,39 @@ kernel void attn_part(constant ds_metal_attn &a [[buffer(0)]], device const floa
     device const float *q = qg + (t * n_head + head) * 2 * hd;
     device const T *kc = kcache + (head / (n_head / n_kv)) * hd, *vc = vcache + (head / (n_head / n_kv)) * hd;
     float qv[PER_LANE], acc[PER_LANE], m = NEVER, l = 0.0f;
+    UNROLL
     for (uint i = 0; i < PER_LANE; i++) {
         qv[i] = lane + 32 * i < hd ? q[lane + 32 * i] * a.scale : 0.0f;
         acc[i] = 0.0f;
     }
     for (uint p = begin + AT_ONCE * sg; p < end; p += 4 * AT_ONCE) {
         float s[AT_ONCE], top = m;
+        UNROLL
         for (uint j = 0; j < AT_ONCE; j++) {
             s[j] = 0.0f;
+            UNROLL
             for (uint i = 0; i < PER_LANE; i++)
                 if (p + j < end && lane + 32 * i < hd) s[j] += qv[i] * float(kc[ulong(p + j) * stride + lane + 32 * i]);
             s[j] = simd_sum(s[j]);
         }
+        UNROLL
         for (uint j = 0; j < AT_ONCE; j++) top = p + j < end ? max(top, s[j]) : top;
         const float old = precise::exp(m - top);
         l *= old;
+        UNROLL
         for (uint i = 0; i < PER_LANE; i++) acc[i] *= old;
+        UNROLL
         for (uint j = 0; j < AT_ONCE; j++) {
             if (p + j >= end) continue;
             const float w = precise::exp(s[j] - top);
             l += w;
+            UNROLL
             for (uint i = 0; i < PER_LANE; i++)
                 if (lane + 32 * i < hd) acc[i] += w * float(vc[ulong(p + j) * stride + lane + 32 * i]);
         }
         m = top;
     }
+    UNROLL
     for (uint i = 0; i < PER_LANE; i++)
         if (lane + 32 * i < hd) all[hd * sg + lane + 32 * i] = acc[i];
     if (lane == 0) {
@@ -183,6 +195,7 @@ kernel void attn_part(constant ds_metal_attn &a [[buffer(0)]], device const floa
     device float *out = part + ((t * n_head + head) * ulong(a.n_split) + group.x) * (hd + 2);
     const float top = max(max(all_m[0], all_m[1]), max(all_m[2], all_m[3]));
     float w[4], sum = 0.0f;
+    UNROLL
     for (uint j = 0; j < 4; j++) {
         w[j] = precise::exp(all_m[j] - top);
         sum += w[j] * all_l[j];

@@ -13,6 +13,14 @@
 
 using namespace metal;
 
+/* Before each loop that indexes an array which is to stay in registers: an index that the compiler does not know puts the array
+ * into memory. */
+#ifdef __clang__
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL
+#endif
+
 /* Below every finite float that is meant: stands for minus infinity, which fast mode may not assume to exist. */
 constant float NEVER = -3e38f;
 

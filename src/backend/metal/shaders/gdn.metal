@@ -42,6 +42,7 @@ kernel void gdn_prep(constant ds_metal_gdn &a [[buffer(0)]], device const float 
     /* dk <= 256: a thread keeps its one or two values from the sum to the scaling. */
     const bool is_q = head < n_kh;
     float f[2], sum = 0.0f;
+    UNROLL
     for (uint j = 0; j < 2; j++) {
         const uint i = tid + 128 * j;
         f[j] = i < dk ? conv_silu(conv, u, conv_w, channels, a.conv_k, t, ulong(head) * dk + i) : 0.0f;
@@ -50,6 +51,7 @@ kernel void gdn_prep(constant ds_metal_gdn &a [[buffer(0)]], device const float 
     sum = group_sum(sum, scratch, lane, sg, n_sg);
     const float r = (is_q ? precise::rsqrt(float(dk)) : 1.0f) / max(precise::sqrt(sum), a.eps);
     device float *to = (is_q ? q : k) + (ulong(t) * n_kh + (is_q ? head : head - n_kh)) * dk;
+    UNROLL
     for (uint j = 0; j < 2; j++)
         if (tid + 128 * j < dk) to[tid + 128 * j] = f[j] * r;
 }
@@ -91,6 +93,7 @@ static void gdn_tokens(constant ds_metal_gdn &a, device const float *q, device c
     const bool live = col < dv;                                    /* lanes past the last column go along for the barriers */
     const ulong state = ulong(head) * dk * dv + col;
     float s[PER];
+    UNROLL
     for (uint r = 0; r < uint(PER); r++) {
         const uint i = state_row(r, part);
         s[r] = live && i < dk ? s_in[state + ulong(i) * dv] : 0.0f;
@@ -125,6 +128,7 @@ static void gdn_tokens(constant ds_metal_gdn &a, device const float *q, device c
         for (uint t = 0; t < n; t++) {
             threadgroup const float *kr = kt + t * dk, *qr = qt + t * dk;
             float sk = 0.0f, sq = 0.0f;
+            UNROLL
             for (uint r = 0; r < uint(PER); r++) {
                 const uint i = state_row(r, part);
                 if (i < dk) {
@@ -137,6 +141,7 @@ static void gdn_tokens(constant ds_metal_gdn &a, device const float *q, device c
             sk += simd_shuffle_xor(sk, 2);
             sq += simd_shuffle_xor(sq, 2);
             const float d = b[t] * (vt[t * SEQ_COLS + local] - e[t] * sk);
+            UNROLL
             for (uint r = 0; r < uint(PER); r++) {
                 const uint i = state_row(r, part);
                 if (i < dk) s[r] = e[t] * s[r] + kr[i] * d;
@@ -144,6 +149,7 @@ static void gdn_tokens(constant ds_metal_gdn &a, device const float *q, device c
             if (part == 0 && live) o[(ulong(t0 + t) * n_vh + head) * dv + col] = e[t] * sq + kq[t] * d;
         }
     }
+    UNROLL
     for (uint r = 0; r < uint(PER); r++) {
         const uint i = state_row(r, part);
         if (live && i < dk) s_out[state + ulong(i) * dv] = s[r];

@@ -72,10 +72,13 @@ static inline void apply_decays(threadgroup float *am, threadgroup float *pm, th
 static inline void invert(threadgroup float *inv, threadgroup const float *am, uint b, uint lane)
 {
     float x[8];
+    UNROLL
     for (uint i = 0; i < 8; i++) {
         x[i] = i == lane ? 1.0f : 0.0f;
+        UNROLL
         for (uint l = 0; l < i; l++) x[i] += am[block(b, b) + 8 * i + l] * x[l];
     }
+    UNROLL
     for (uint i = 0; i < 8; i++) inv[64 * b + 8 * i + lane] = x[i];
 }
 
@@ -102,6 +105,7 @@ kernel void gdn_chunk(constant ds_metal_gdn &a [[buffer(0)]], device const float
     const ulong key0 = ulong(head % n_kh) * DK, value0 = ulong(head) * dv + col, state = ulong(head) * DK * dv + col;
 
     simdgroup_float8x8 s[DK / 8];
+    UNROLL
     for (uint r = 0; r < DK / 8; r++) simdgroup_load(s[r], s_in + state + ulong(8 * r) * dv, dv);
 
     for (uint t = uint(a.t0), n; t < uint(a.t1); t += n) {
@@ -110,7 +114,9 @@ kernel void gdn_chunk(constant ds_metal_gdn &a [[buffer(0)]], device const float
 
         /* First pass over the dimensions: K S, Q S (this simdgroup's columns) and K K', Q K' (its column of tiles). */
         simdgroup_float8x8 ks[NB], qs[NB], kk[NB], qk[NB];
+        UNROLL
         for (uint r = 0; r < NB; r++) ks[r] = zero(), qs[r] = zero(), kk[r] = zero(), qk[r] = zero();
+        UNROLL
         for (uint d = 0; d < N_SLICE; d++) {
             threadgroup_barrier(mem_flags::mem_threadgroup);       /* what lay here has been used */
             stage(kx, kc, stride, n, d * SLICE, tid);
@@ -121,9 +127,11 @@ kernel void gdn_chunk(constant ds_metal_gdn &a [[buffer(0)]], device const float
                 b[tid] = tid < n ? beta[x] : 0.0f;
             }
             threadgroup_barrier(mem_flags::mem_threadgroup);
+            UNROLL
             for (uint j = 0; j < SLICE / 8; j++) {
                 simdgroup_float8x8 kt;
                 simdgroup_load(kt, kx + block(sg, j), 8, ulong2(0), true);
+                UNROLL
                 for (uint r = 0; r < NB; r++) {
                     simdgroup_float8x8 kr, qr;
                     simdgroup_load(kr, kx + block(r, j));
@@ -138,6 +146,7 @@ kernel void gdn_chunk(constant ds_metal_gdn &a [[buffer(0)]], device const float
             }
         }
         threadgroup_barrier(mem_flags::mem_threadgroup);
+        UNROLL
         for (uint r = 0; r < NB; r++) {
             simdgroup_store(ks[r], qx + block(r, sg));
             if (r >= sg) {
@@ -161,8 +170,10 @@ kernel void gdn_chunk(constant ds_metal_gdn &a [[buffer(0)]], device const float
         threadgroup_barrier(mem_flags::mem_threadgroup);
 
         simdgroup_float8x8 nv[NB], tile, sum;
+        UNROLL
         for (uint r = 0; r < NB; r++) {
             simdgroup_load(sum, qx + block(r, sg));
+            UNROLL
             for (uint j = 0; j < r; j++) {
                 simdgroup_load(tile, am + block(r, j));
                 simdgroup_multiply_accumulate(sum, tile, nv[j], sum);
@@ -175,12 +186,15 @@ kernel void gdn_chunk(constant ds_metal_gdn &a [[buffer(0)]], device const float
         /* O = diag(E) Q S + P N. Rows are scaled element by element, which only memory can do: no lane knows which elements
          * of a tile are its own. */
         simdgroup_barrier(mem_flags::mem_threadgroup);
+        UNROLL
         for (uint r = 0; r < NB; r++) simdgroup_store(qs[r], qx + block(r, sg));
         simdgroup_barrier(mem_flags::mem_threadgroup);
         for (uint x = lane; x < C * 8; x += 32) qx[at(x / 8, 8 * sg + x % 8)] *= row_decay[x / 8];
         simdgroup_barrier(mem_flags::mem_threadgroup);
+        UNROLL
         for (uint r = 0; r < NB; r++) {
             simdgroup_load(sum, qx + block(r, sg));
+            UNROLL
             for (uint j = 0; j <= r; j++) {
                 simdgroup_load(tile, pm + block(r, j));
                 simdgroup_multiply_accumulate(sum, tile, nv[j], sum);
@@ -188,6 +202,7 @@ kernel void gdn_chunk(constant ds_metal_gdn &a [[buffer(0)]], device const float
             qs[r] = sum;
         }
         simdgroup_barrier(mem_flags::mem_threadgroup);
+        UNROLL
         for (uint r = 0; r < NB; r++) simdgroup_store(qs[r], qx + block(r, sg));
         simdgroup_barrier(mem_flags::mem_threadgroup);
         for (uint x = lane; x < C * 8; x += 32)
@@ -195,20 +210,25 @@ kernel void gdn_chunk(constant ds_metal_gdn &a [[buffer(0)]], device const float
 
         /* What each token leaves of itself at the chunk's end. */
         simdgroup_barrier(mem_flags::mem_threadgroup);
+        UNROLL
         for (uint r = 0; r < NB; r++) simdgroup_store(nv[r], qx + block(r, sg));
         simdgroup_barrier(mem_flags::mem_threadgroup);
         for (uint x = lane; x < C * 8; x += 32) qx[at(x / 8, 8 * sg + x % 8)] *= tail_decay[x / 8];
         simdgroup_barrier(mem_flags::mem_threadgroup);
+        UNROLL
         for (uint r = 0; r < NB; r++) simdgroup_load(nv[r], qx + block(r, sg));
 
         /* Second pass: S <- E_{C-1} S + K' diag(D) N. A number times a tile is a diagonal matrix times it. */
         const simdgroup_float8x8 decay = simdgroup_float8x8(row_decay[C - 1]);
+        UNROLL
         for (uint d = 0; d < N_SLICE; d++) {
             threadgroup_barrier(mem_flags::mem_threadgroup);
             stage(kx, kc, stride, n, d * SLICE, tid);
             threadgroup_barrier(mem_flags::mem_threadgroup);
+            UNROLL
             for (uint j = 0; j < SLICE / 8; j++) {
                 sum = zero();
+                UNROLL
                 for (uint r = 0; r < NB; r++) {
                     simdgroup_load(tile, kx + block(r, j), 8, ulong2(0), true);
                     simdgroup_multiply_accumulate(sum, tile, nv[r], sum);
@@ -217,5 +237,6 @@ kernel void gdn_chunk(constant ds_metal_gdn &a [[buffer(0)]], device const float
             }
         }
     }
+    UNROLL
     for (uint r = 0; r < DK / 8; r++) simdgroup_store(s[r], s_out + state + ulong(8 * r) * dv, dv);
 }

@@ -49,6 +49,7 @@ template <typename W> struct loader {
         const uint k = k0 + x_k;
         read16<W>(row, k0 + w_k, in, w);
         if (checked) {
+            UNROLL
             for (uint i = 0; i < 8; i++) h[i] = k + i < in ? x[k + i] : T(0.0f);
         } else {
             take8(x + k, h);
@@ -86,17 +87,23 @@ static void multiply(loader<W> from, threadgroup typename W::tile *wt, threadgro
         T h[8];
         from.load(k0, w, h);                   /* before the barrier: decoding overlaps the other simdgroups' products */
         threadgroup_barrier(mem_flags::mem_threadgroup);
+        UNROLL
         for (uint i = 0; i < 8; i += 4) {
             put4(w_to + i, T(w[i]), T(w[i + 1]), T(w[i + 2]), T(w[i + 3]));
             put4(w_to + 64 + i, T(w[8 + i]), T(w[9 + i]), T(w[10 + i]), T(w[11 + i]));
             put4(x_to + i, h[i], h[i + 1], h[i + 2], h[i + 3]);
         }
         threadgroup_barrier(mem_flags::mem_threadgroup);
+        UNROLL
         for (uint k = 0; k < STEP / 8; k++) {
             simdgroup_matrix<T, 8, 8> x[2], wm[4];
+            UNROLL
             for (uint a = 0; a < 2; a++) simdgroup_load(x[a], x_from + 64 * (4 * a + k), 8, ulong2(0), true);
+            UNROLL
             for (uint b = 0; b < 4; b++) simdgroup_load(wm[b], w_from + 64 * (4 * b + k));
+            UNROLL
             for (uint a = 0; a < 2; a++)
+                UNROLL
                 for (uint b = 0; b < 4; b++) simdgroup_multiply_accumulate(acc[a][b], wm[b], x[a], acc[a][b]);
         }
     }
@@ -106,7 +113,9 @@ static void multiply(loader<W> from, threadgroup typename W::tile *wt, threadgro
 static void lay_out(threadgroup float *result, uint sg, thread simdgroup_float8x8 (&acc)[2][4])
 {
     threadgroup_barrier(mem_flags::mem_threadgroup);               /* the last step's tiles have been read */
+    UNROLL
     for (uint a = 0; a < 2; a++)
+        UNROLL
         for (uint b = 0; b < 4; b++)
             simdgroup_store(acc[a][b], result + (16 * (sg / 2) + 8 * a) * ROWS + 32 * (sg % 2) + 8 * b, ROWS, ulong2(0), true);
     threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -114,7 +123,9 @@ static void lay_out(threadgroup float *result, uint sg, thread simdgroup_float8x
 
 static void clear(thread simdgroup_float8x8 (&acc)[2][4])
 {
+    UNROLL
     for (uint a = 0; a < 2; a++)
+        UNROLL
         for (uint b = 0; b < 4; b++) acc[a][b] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
 }
 

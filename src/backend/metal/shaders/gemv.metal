@@ -14,8 +14,10 @@ template <typename W> static inline float2 two_rows(device const uchar *w0, devi
         float xv[16], v[16];
         read16<w_f32>((device const uchar *)x, k, in, xv);
         read16<W>(w0, k, in, v);
+        UNROLL
         for (uint i = 0; i < 16; i++) s0 += v[i] * xv[i];
         read16<W>(w1, k, in, v);
+        UNROLL
         for (uint i = 0; i < 16; i++) s1 += v[i] * xv[i];
     }
     float2 s;
@@ -85,6 +87,7 @@ kernel void embed(constant ds_metal_embed &a [[buffer(0)]], device const uchar *
     for (uint k = 16 * tid; k < dim; k += 16 * 128) {
         float v[16];
         read16<W>(from, k, dim, v);
+        UNROLL
         for (uint i = 0; i < 16; i++)
             if (k + i < dim) to[k + i] = v[i];
     }

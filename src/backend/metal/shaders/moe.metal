@@ -24,7 +24,7 @@ kernel void moe_route(constant ds_metal_route &a [[buffer(0)]], device const flo
                 best_i = i;
             }
         }
-        const float most = simd_max(best_i == none ? NEVER : best);
+        const float most = simd_max(best);
         const uint first = simd_min(best_i != none && best == most ? best_i : none);
         last_i = first == none ? j : first;                        /* only logits that are no numbers leave none */
         last = row[last_i];

@@ -36,11 +36,14 @@ kernel void probe_fma(constant ds_metal_probe &a [[buffer(0)]], device float *ou
                       uint3 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]])
 {
     float x[8];
+    UNROLL
     for (uint i = 0; i < 8; i++) x[i] = float(tid + i);
     for (uint n = 0; n < a.count; n++)
         for (uint j = 0; j < 8; j++)
+            UNROLL
             for (uint i = 0; i < 8; i++) x[i] = fma(x[i], 0.75f, 0.5f);
     float s = 0.0f;
+    UNROLL
     for (uint i = 0; i < 8; i++) s += x[i];
     out[ulong(group.x) * 256 + tid] = s;
 }
@@ -50,11 +53,15 @@ kernel void probe_mm(constant ds_metal_probe &a [[buffer(0)]], device float *out
 {
     const simdgroup_half8x8 l = make_filled_simdgroup_matrix<half, 8, 8>(half(0.25f)), r = make_filled_simdgroup_matrix<half, 8, 8>(half(0.5f));
     simdgroup_float8x8 p[8];
+    UNROLL
     for (uint i = 0; i < 8; i++) p[i] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
     for (uint n = 0; n < a.count; n++)
+        UNROLL
         for (uint j = 0; j < 2; j++)
+            UNROLL
             for (uint i = 0; i < 8; i++) simdgroup_multiply_accumulate(p[i], l, r, p[i]);
     const simdgroup_float8x8 one = simdgroup_float8x8(1.0f);       /* every chain ends up in the result, or it would be left out */
+    UNROLL
     for (uint i = 1; i < 8; i++) simdgroup_multiply_accumulate(p[0], one, p[i], p[0]);
     simdgroup_store(p[0], out + (ulong(group.x) * 4 + sg) * 64);
 }

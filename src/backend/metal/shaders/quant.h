@@ -18,6 +18,7 @@ struct w_q8_0 {
     {
         const float d = float(*(device const half *)p);
         device const ushort *q = (device const ushort *)(p + 2 + 16 * sub);
+        UNROLL
         for (uint i = 0; i < 8; i++) {
             const char2 two = as_type<char2>(q[i]);
             v[2 * i] = d * float(two.x);
@@ -34,6 +35,7 @@ struct w_q4_0 {
     {
         const float d = float(*(device const half *)p);
         device const ushort *q = (device const ushort *)(p + 2);
+        UNROLL
         for (uint i = 0; i < 8; i++) {
             const uint two = uint(q[i]) >> (4 * sub);
             v[2 * i] = d * float(int(two & 15) - 8);
@@ -69,6 +71,7 @@ struct w_q4_k {
         const float2 sm = k4_scale(p + 4, j);
         const float d = float(*(device const half *)p) * sm.x, m = float(*(device const half *)(p + 2)) * sm.y;
         device const ushort *q = (device const ushort *)(p + 16 + 32 * (j / 2) + 16 * (sub & 1));
+        UNROLL
         for (uint i = 0; i < 8; i++) {
             const uint two = uint(q[i]) >> (4 * (j & 1));
             v[2 * i] = d * float(two & 15) - m;
@@ -88,6 +91,7 @@ struct w_q5_k {
         const float d = float(*(device const half *)p) * sm.x, m = float(*(device const half *)(p + 2)) * sm.y;
         device const ushort *q = (device const ushort *)(p + 48 + 32 * (j / 2) + 16 * (sub & 1));
         device const ushort *high = (device const ushort *)(p + 16 + 16 * (sub & 1));
+        UNROLL
         for (uint i = 0; i < 8; i++) {
             const uint two = uint(q[i]) >> (4 * (j & 1)), h = uint(high[i]) >> j;
             v[2 * i] = d * float((two & 15) | ((h & 1) << 4)) - m;
@@ -106,6 +110,7 @@ struct w_q6_k {
         const float d = float(*(device const half *)(p + 208)) * float(((device const char *)(p + 192))[sub]);
         device const ushort *low = (device const ushort *)(p + 64 * n + 32 * (k & 1) + l);
         device const ushort *high = (device const ushort *)(p + 128 + 32 * n + l);
+        UNROLL
         for (uint i = 0; i < 8; i++) {
             const uint two = uint(low[i]) >> (4 * (k / 2)), h = uint(high[i]) >> (2 * k);
             v[2 * i] = d * float(int((two & 15) | ((h & 3) << 4)) - 32);
@@ -156,6 +161,7 @@ template <typename W> struct row_reader<W, 1> {
     static void read(device const uchar *row, uint k, uint in, thread float (&v)[16])
     {
         if (in % 4 == 0 && k + 16 <= in)
+            UNROLL
             for (uint i = 0; i < 4; i++) {
                 const float4 f = W::four(row, k + 4 * i);
                 v[4 * i] = f.x;
@@ -164,6 +170,7 @@ template <typename W> struct row_reader<W, 1> {
                 v[4 * i + 3] = f.w;
             }
         else
+            UNROLL
             for (uint i = 0; i < 16; i++) v[i] = k + i < in ? W::one(row, k + i) : 0.0f;
     }
 };
