@@ -214,6 +214,54 @@ def responses_tools():
         check(c.responses.create(model="m", input=history, tools=[tool], max_output_tokens=4).output_text)
 
 
+def responses_custom_tools():
+    """Tools that take free text, as Codex edits files: items and events of their own, and one that a limit cuts is never whole."""
+    with Server("--tools-template", "generic") as s:
+        c = openai_of(s)
+        tool = {"type": "custom", "name": "patch", "description": "Edits files.", "format": {"type": "grammar", "syntax": "lark", "definition": "start: /.+/"}}
+        text = '*** Begin\n+a "b" \\ \u00e9\n*** End'
+        start = "<tool_call>\n<function=patch>\n<parameter=input>\n" + text
+        begun = [ASK[0], {"role": "assistant", "content": start + "\n</parameter>\n</function>\n</tool_call>"}]
+        one = c.responses.create(model="m", input=begun, tools=[tool], parallel_tool_calls=False)
+        call = one.output[0]
+        check(call.type == "custom_tool_call" and call.name == "patch" and call.input == text and one.tools[0].type == "custom", one)
+        with c.responses.stream(model="m", input=begun, tools=[tool], parallel_tool_calls=False) as stream:
+            events = list(stream)
+            last = stream.get_final_response()
+        check("".join(e.delta for e in events if e.type == "response.custom_tool_call_input.delta") == text, events)
+        check(last.output[0].input == text and [e.input for e in events if e.type == "response.custom_tool_call_input.done"] == [text], last)
+        history = [ASK[0], call.model_dump(), {"type": "custom_tool_call_output", "call_id": call.call_id, "output": "done"}]
+        check(c.responses.create(model="m", input=history, tools=[tool], max_output_tokens=4).output_text)
+        cut = list(c.responses.create(model="m", input=[ASK[0], {"role": "assistant", "content": start}], tools=[tool], max_output_tokens=2, stream=True))
+        kinds = [e.type for e in cut]
+        check(kinds[-1] == "response.incomplete" and "response.output_item.done" not in kinds and "response.custom_tool_call_input.delta" in kinds, kinds)
+
+
+def calls_come_in_parts():
+    """A long text in a call comes as it is written; what was cut is not taken for a call."""
+    text = "<a>\n" * 200
+    start = "<tool_call>\n<function=weather>\n<parameter=city>\n" + text
+    with Server("--tools-template", "generic") as s:
+        c = openai_of(s)
+        begun = ASK + [{"role": "assistant", "content": start}]
+        parts, finish = "", None
+        for e in c.chat.completions.create(model="m", messages=begun, tools=[TOOL], max_tokens=4, stream=True):
+            for t in e.choices[0].delta.tool_calls or []:
+                parts += t.function.arguments
+            finish = e.choices[0].finish_reason or finish
+        check(parts.startswith('{"city": "' + text.strip().replace("\n", "\\n")) and finish == "length" and not parts.endswith("}"), finish, parts[-80:])
+        whole = c.chat.completions.create(model="m", messages=begun, tools=[TOOL], max_tokens=4).choices[0]
+        check(not whole.message.tool_calls and whole.finish_reason == "length", whole)
+        result = [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "x", "content": "19"}]}]
+        tools = [{"name": "weather", "input_schema": SCHEMA}]
+        for first in (ASK, result):              # a user's words, or what a compaction may leave: none
+            body = first + [{"role": "assistant", "content": start + "</parameter>\n</function>\n</tool_call>"}]
+            with anthropic_of(s).messages.stream(model="m", max_tokens=4, messages=body, tools=tools,
+                                                 tool_choice={"type": "auto", "disable_parallel_tool_use": True}) as stream:
+                last = stream.get_final_message()
+            check(last.stop_reason == "tool_use" and last.content[0].input == {"city": text.rstrip("\n")}, last)
+
+
 def responses_errors():
     with Server() as s:
         make = openai_of(s).responses.create
@@ -316,6 +364,6 @@ def messages_errors():
 
 
 CASES = [chat_plain_and_streamed, chat_options, chat_history, chat_tools, chat_errors, responses_plain_and_streamed, responses_tools,
-         responses_errors, messages_plain_and_streamed, messages_tools, messages_nonce, messages_errors]
+         responses_custom_tools, calls_come_in_parts, responses_errors, messages_plain_and_streamed, messages_tools, messages_nonce, messages_errors]
 if __name__ == "__main__":
     sys.exit(run_cases(CASES, sys.argv[1:]))
