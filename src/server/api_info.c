@@ -78,18 +78,18 @@ static void one_model(const struct ds_call *c, struct ds_reply *r)
 
 static void tokenize(const struct ds_call *c, struct ds_reply *r)
 {
-    const json_t *text = json_object_get(c->body, "content");
+    const json_t *text;
     bool special = false, pieces = false;
     struct ds_ids ids;
     struct ds_err e;
     struct ds_json_out j;
-    if (!json_is_string(text)) {
-        bool there = text && !json_is_null(text);
-        ds_refuse(&r->refusal, 400, "content", "'content' is %s, expected a string", there ? ds_json_type(text) : "missing");
+    if (!ds_field_json(c->body, "content", JSON_STRING, &text, &r->refusal) || !ds_field_bool(c->body, "special", &special, &r->refusal) ||
+        !ds_field_bool(c->body, "pieces", &pieces, &r->refusal))
+        return;
+    if (!text) {
+        ds_refuse(&r->refusal, 400, "content", "'content' is missing");
         return;
     }
-    if (!ds_field_bool(c->body, "special", &special, &r->refusal) || !ds_field_bool(c->body, "pieces", &pieces, &r->refusal))
-        return;
     if (ds_tokenize(c->g, json_string_value(text), json_string_length(text), special, &ids, &e)) {
         ds_refuse(&r->refusal, 400, "content", "%s", e.msg);
         return;

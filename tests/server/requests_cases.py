@@ -144,6 +144,20 @@ def wrong_requests():
         check(s.complete(max_tokens=4.0)["usage"]["completion_tokens"] == 4, "a whole number with a point")
 
 
+def wrong_tokens():
+    with Server() as s:
+        for path, param, body in (("tokenize", "content", {}), ("tokenize", "content", dict(content=None)), ("tokenize", "content", dict(content=[1])),
+                                  ("tokenize", "special", dict(content="a", special=1)), ("tokenize", "pieces", dict(content="a", pieces="x")),
+                                  ("detokenize", "tokens", {}), ("detokenize", "tokens", dict(tokens="a")), ("detokenize", "tokens", dict(tokens=["1"])),
+                                  ("detokenize", "tokens", dict(tokens=[1.5])), ("detokenize", "tokens", dict(tokens=[-1])),
+                                  ("detokenize", "tokens", dict(tokens=[2 ** 64])), ("detokenize", "tokens", dict(tokens=[10 ** 7]))):
+            e = s.post("/" + path, body, 400)["error"]
+            check(e["param"] == param and param in e["message"] and e["type"] == "invalid_request_error", path, body, e)
+        for path in ("chat/completions", "responses", "messages", "messages/count_tokens", "completions"):
+            status, _, data = s.call("POST", "/v1/" + path, '{"max_tokens": 1e400, "model": "m"}')
+            check(status == 400 and b"'max_tokens' holds the number 1e400" in data, path, status, data)
+
+
 def odd_bodies():
     with Server() as s:
         for body in (b"", b"{", b'{"prompt": "a', b"[]", b"5", b"null", b'"x"', b"{'prompt': 1}", b'{"prompt": "\xff\xfe"}', b"\x00" * 100,
@@ -322,6 +336,6 @@ def a_nan_names_its_layer():
 
 
 CASES = [completions_say_what_run_says, small_routes, usage_and_progress, sampling_fields, probabilities, stop_strings_never_show,
-         characters_stay_whole, wrong_requests, odd_bodies, names_of_models, prompts_past_the_window, large_bodies, methods_and_paths, numbers_agree, a_nan_names_its_layer]
+         characters_stay_whole, wrong_requests, wrong_tokens, odd_bodies, names_of_models, prompts_past_the_window, large_bodies, methods_and_paths, numbers_agree, a_nan_names_its_layer]
 if __name__ == "__main__":
     sys.exit(run_cases(CASES, sys.argv[1:]))

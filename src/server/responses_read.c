@@ -1,0 +1,257 @@
+/* Requests of /v1/responses: input items as messages, tools, and the many fields that are only checked. */
+#include "server/responses.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* --- input ------------------------------------------------------------------------------------------------- */
+
+/* What an assistant says in one turn comes as several items: reasoning, then words, then calls, all of one message. */
+struct turn { bool open, called; };
+
+static void begin_assistant(struct responses *a, struct turn *t, bool goes_on)
+{
+    if (t->open && goes_on) return;
+    ds_dialog_begin(a->t.d, DS_ROLE_ASSISTANT);
+    t->open = true;
+    t->called = false;
+}
+
+static bool read_message(struct responses *a, const json_t *m, const char *where, struct turn *t, struct ds_refusal *r)
+{
+    enum ds_chat_role role;
+    if (!ds_talk_role(m, where, "system developer user assistant", &role, r)) return false;
+    if (role == DS_ROLE_ASSISTANT) {
+        begin_assistant(a, t, !t->called);
+    } else {
+        ds_dialog_begin(a->t.d, role);
+        t->open = false;
+    }
+    return ds_talk_content(&a->t, m, ds_name(where, "content").s, "", r);
+}
+
+/* Its texts, or where there are none, those of its summary. */
+static bool read_reasoning(struct responses *a, const json_t *m, const char *where, struct turn *t, struct ds_refusal *r)
+{
+    static const char *const lists[] = { "content", "summary" };
+    const json_t *parts[2], *p, *text;
+    size_t i;
+    begin_assistant(a, t, false);
+    for (int k = 0; k < 2; k++)
+        if (!ds_field_json(m, ds_name(where, lists[k]).s, JSON_ARRAY, &parts[k], r)) return false;
+    int k = !json_array_size(parts[0]);
+    json_array_foreach((json_t *)(uintptr_t)parts[k], i, p) {
+        struct ds_name at = ds_item(ds_name(where, lists[k]).s, i);
+        if (!ds_is_object(p, at.s, r) || !ds_field_json(p, ds_name(at.s, "text").s, JSON_STRING, &text, r)) return false;
+        if (text) ds_dialog_reasoning(a->t.d, json_string_value(text), json_string_length(text));
+    }
+    return true;
+}
+
+static bool read_call(struct responses *a, const json_t *m, const char *where, struct turn *t, struct ds_refusal *r)
+{
+    begin_assistant(a, t, true);
+    t->called = true;
+    return ds_talk_call(&a->t, m, where, "arguments", r);
+}
+
+/* A custom tool's call: one text. */
+static bool read_custom_call(struct responses *a, const json_t *m, const char *where, struct turn *t, struct ds_refusal *r)
+{
+    const json_t *input;
+    if (!ds_field_json(m, ds_name(where, "input").s, JSON_STRING, &input, r)) return false;
+    json_t *call = json_object(), *wrapped = json_object();
+    json_object_set(wrapped, "input", (json_t *)(uintptr_t)input);
+    json_object_set(call, "name", json_object_get(m, "name"));
+    json_object_set_new(call, "arguments", wrapped);
+    bool ok = read_call(a, call, where, t, r);
+    json_decref(call);
+    return ok;
+}
+
+static bool ends_with(const char *s, const char *end)
+{
+    size_t n = strlen(s), m = strlen(end);
+    return n >= m && !strcmp(s + n - m, end);
+}
+
+static bool read_item(struct responses *a, const json_t *m, const char *where, struct turn *t, struct ds_refusal *r)
+{
+    static const struct ds_rule rules[] = {
+        { DS_RULE_TEXT, "id", NULL }, { DS_RULE_TEXT, "call_id", NULL }, { DS_RULE_TEXT, "status", NULL }, { DS_RULE_END, NULL, NULL },
+    };
+    const char *type = "message";
+    struct ds_name of = ds_name(where, "type");
+    if (!ds_is_object(m, where, r) || !ds_field_text(m, of.s, &type, r) || !ds_field_rules(m, where, rules, r)) return false;
+    if (!strcmp(type, "message")) return read_message(a, m, where, t, r);
+    if (!strcmp(type, "reasoning")) return read_reasoning(a, m, where, t, r);
+    if (!strcmp(type, "function_call")) return read_call(a, m, where, t, r);
+    if (!strcmp(type, "custom_tool_call")) return read_custom_call(a, m, where, t, r);
+    if (!ends_with(type, "_call_output"))
+        return ds_refuse(r, 400, of.s, "'%s' is '%.40s', an item that cannot be read here", of.s, type);
+    t->open = false;
+    ds_dialog_begin(a->t.d, DS_ROLE_TOOL);
+    return ds_talk_content(&a->t, m, ds_name(where, "output").s, "\n\n", r);
+}
+
+static bool read_input(struct responses *a, const json_t *body, struct ds_refusal *r)
+{
+    const json_t *input = json_object_get(body, "input");
+    struct turn t = { .open = false };
+    if (a->instructions) {
+        ds_dialog_begin(a->t.d, DS_ROLE_SYSTEM);
+        ds_dialog_text(a->t.d, a->instructions, strlen(a->instructions));
+    }
+    if (json_is_string(input)) {
+        ds_dialog_begin(a->t.d, DS_ROLE_USER);
+        return ds_talk_content(&a->t, body, "input", "", r);
+    }
+    if (input && !json_is_null(input) && !json_is_array(input))
+        return ds_refuse(r, 400, "input", "'input' is %s, expected a string or an array of items", ds_json_type(input));
+    if (!ds_field_items(body, "input", &input, r)) return false;
+    for (size_t i = 0; i < json_array_size(input); i++)
+        if (!read_item(a, json_array_get(input, i), ds_item("input", i).s, &t, r)) return false;
+    return true;
+}
+
+/* A tool that takes free text, perhaps by a grammar, is shown to the model as a function with one string; what the grammar is, it
+ * can read, but it is not held to it. */
+static bool add_custom(struct responses *a, const json_t *tool, const char *where, struct ds_refusal *r)
+{
+    const json_t *format, *description, *definition;
+    const char *name, *type = "text", *syntax = "";
+    struct ds_name at = ds_name(where, "format");
+    if (!ds_field_name(tool, ds_name(where, "name").s, &name, r) ||
+        !ds_field_json(tool, ds_name(where, "description").s, JSON_STRING, &description, r) ||
+        !ds_field_json(tool, at.s, JSON_OBJECT, &format, r) || !ds_field_word(format, ds_name(at.s, "type").s, "text grammar", &type, r) ||
+        !ds_field_text(format, ds_name(at.s, "syntax").s, &syntax, r) ||
+        !ds_field_json(format, ds_name(at.s, "definition").s, JSON_STRING, &definition, r))
+        return false;
+    struct ds_bytes text;
+    ds_bytes_init(&text, INT32_MAX);
+    if (description) ds_bytes_add(&text, json_string_value(description), json_string_length(description));
+    if (definition) {
+        ds_bytes_printf(&text, "%sThe input follows this %s grammar:\n", text.n ? "\n\n" : "", syntax);
+        ds_bytes_add(&text, json_string_value(definition), json_string_length(definition));
+    }
+    json_t *f = json_pack("{s:s, s:s#, s:{s:s, s:{s:{s:s}}, s:[s]}}", "name", name, "description", text.n ? text.p : "", (int)text.n,
+                          "parameters", "type", "object", "properties", "input", "type", "string", "required", "input");
+    bool ok = f && !json_object_set_new(a->custom, name, json_true());
+    ok = ok ? ds_talk_tool(&a->t, f, where, "parameters", r) : ds_refuse(r, 503, NULL, "no memory for the request");
+    json_decref(f);
+    ds_bytes_free(&text);
+    return ok;
+}
+
+static bool read_tools(const struct ds_call *c, struct responses *a, struct ds_refusal *r)
+{
+    const json_t *tools, *tool;
+    size_t i;
+    if (!ds_field_json(c->body, "tools", JSON_ARRAY, &tools, r)) return false;
+    a->tools = json_incref((json_t *)(uintptr_t)tools);
+    a->custom = json_object();
+    json_array_foreach((json_t *)(uintptr_t)tools, i, tool) {
+        const char *type = NULL;
+        struct ds_name where = ds_item("tools", i);
+        if (!ds_is_object(tool, where.s, r) || !ds_field_text(tool, ds_name(where.s, "type").s, &type, r)) return false;
+        if (type && !strcmp(type, "custom")) {
+            if (!add_custom(a, tool, where.s, r)) return false;
+        } else if (!ds_talk_leaves_out(c, type, "function") && !ds_talk_tool(&a->t, tool, where.s, "parameters", r)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool read_chat(const struct ds_call *c, struct responses *a, struct ds_refusal *r)
+{
+    const json_t *v = json_object_get(c->body, "tool_choice");
+    const char *mode = "auto", *name = NULL, *type = NULL;
+    bool parallel = true;
+    if (!ds_field_bool(c->body, "parallel_tool_calls", &parallel, r)) return false;
+    if (json_is_object(v)) {
+        if (!ds_field_word(v, "tool_choice.type", "function custom", &type, r) || !ds_field_name(v, "tool_choice.name", &name, r))
+            return false;
+    } else if (!ds_field_word(c->body, "tool_choice", "none auto required", &mode, r)) {
+        return false;
+    }
+    a->t.one_call = !parallel || name;
+    a->choice = json_incref((json_t *)(uintptr_t)v);
+    if (strcmp(mode, "none") && !read_tools(c, a, r)) return false;
+    if (!read_input(a, c->body, r)) return false;
+    return name || !strcmp(mode, "required") ? ds_talk_force_call(&a->t, name, "tool_choice", r) : true;
+}
+
+/* --- request ----------------------------------------------------------------------------------------------- */
+
+/* What "include" may ask for: all of it belongs to what is not here, so that nothing is left out. */
+static bool read_include(const json_t *body, struct ds_refusal *r)
+{
+    static const char words[] = "file_search_call.results web_search_call.results web_search_call.action.sources "
+                                "message.input_image.image_url computer_call_output.output.image_url code_interpreter_call.outputs "
+                                "reasoning.encrypted_content";
+    const json_t *include, *v;
+    size_t i;
+    if (!ds_field_json(body, "include", JSON_ARRAY, &include, r)) return false;
+    json_array_foreach((json_t *)(uintptr_t)include, i, v) {
+        const char *word = json_string_value(v), *at = word && *word && !strchr(word, ' ') ? strstr(words, word) : NULL;
+        size_t n = word ? strlen(word) : 0;
+        bool known = at && (at == words || at[-1] == ' ') && (at[n] == ' ' || !at[n]);
+        if (!known)
+            return ds_refuse(r, 400, "include", "'include[%zu]' is %s%.60s, which is not known here", i, word ? "" : ds_json_type(v),
+                             word ? word : "");
+    }
+    return true;
+}
+
+/* Fields of the API that this server does not read, and those that ask for what it does not do. */
+static bool check_others(const json_t *body, struct ds_refusal *r)
+{
+    static const struct ds_rule rules[] = {
+        { DS_RULE_TEXT, "user", NULL }, { DS_RULE_TEXT, "service_tier", NULL }, { DS_RULE_TEXT, "safety_identifier", NULL },
+        { DS_RULE_TEXT, "prompt_cache_key", NULL }, { DS_RULE_TEXT, "prompt_cache_retention", NULL }, { DS_RULE_BOOL, "store", NULL },
+        { DS_RULE_OBJECT, "metadata", NULL }, { DS_RULE_COUNT, "max_tool_calls", NULL }, { DS_RULE_WORD, "truncation", "auto disabled" },
+        { DS_RULE_NOT, "previous_response_id", "nothing is kept here, send the earlier turns as input items" },
+        { DS_RULE_NOT, "conversation", "nothing is kept here, send the earlier turns as input items" },
+        { DS_RULE_NOT, "prompt", "there are no stored prompts here" },
+        { DS_RULE_NOT, "background", "an answer is given to the request that asks" }, { DS_RULE_END, NULL, NULL },
+    };
+    const json_t *text, *format;
+    const char *word;
+    bool usage;
+    int64_t top = 0;
+    if (!ds_field_rules(body, "", rules, r) || !ds_field_json(body, "text", JSON_OBJECT, &text, r) ||
+        !ds_field_json(text, "text.format", JSON_OBJECT, &format, r) || !ds_field_word(format, "text.format.type", "text", &word, r) ||
+        !ds_field_word(text, "text.verbosity", "low medium high", &word, r) || !ds_field_stream_options(body, &usage, r) ||
+        !ds_field_int(body, "top_logprobs", 0, DS_LOGPROBS_MAX, &top, r) || !read_include(body, r))
+        return false;
+    return !top ? true : ds_refuse(r, 400, "top_logprobs", "'top_logprobs' is not supported in this API: expected 0");
+}
+
+static bool read_shape(const struct ds_call *c, struct responses *a, struct ds_refusal *r)
+{
+    const char *instructions = NULL, *summary;
+    const json_t *reasoning;
+    if (!ds_field_int(c->body, "max_output_tokens", 1, INT32_MAX, &a->max_output, r) ||
+        !ds_field_text(c->body, "instructions", &instructions, r) || !ds_field_json(c->body, "reasoning", JSON_OBJECT, &reasoning, r) ||
+        !ds_talk_effort(&a->t, reasoning, "reasoning.effort", r) ||
+        !ds_field_word(reasoning, "reasoning.summary", "auto concise detailed none", &summary, r) ||
+        !ds_field_word(reasoning, "reasoning.generate_summary", "auto concise detailed", &summary, r) || !check_others(c->body, r))
+        return false;
+    if (!instructions) return true;
+    a->instructions = malloc(strlen(instructions) + 1);
+    if (!a->instructions) return ds_refuse(r, 503, NULL, "no memory for the request");
+    strcpy(a->instructions, instructions);
+    return true;
+}
+
+bool ds_responses_read(const struct ds_call *c, struct responses *a, struct ds_request *q, struct ds_refusal *r)
+{
+    if (!ds_talk_open(&a->t, c, "resp_", r) || !read_shape(c, a, r) || !ds_talk_common(&a->t, c, q, r) || !read_chat(c, a, r) ||
+        !ds_talk_encode(&a->t, c, q, "input", r))
+        return false;
+    q->max_new = a->max_output;
+    a->temperature = q->sampling.temp;
+    a->top_p = q->sampling.top_p;
+    return true;
+}
