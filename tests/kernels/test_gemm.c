@@ -213,17 +213,27 @@ static void check_product(const struct ds_gemm_kernels *g, const char *level, co
 
 typedef void (*level_fn)(const struct ds_gemm_kernels *g, const char *level, const struct ds_type *type);
 
+static void each_type(const struct ds_gemm_kernels *g, const char *level, level_fn fn)
+{
+    for (int id = 0; id < DS_T_COUNT; id++)
+        if (ds_types[id].decode) fn(g, level, &ds_types[id]);
+}
+
+/* The exact table is one more level: there every type meets the activations as they are. */
 static void each_type_and_level(level_fn fn)
 {
     const char *levels[16];
     int n = ds_cpu_levels(levels, 16);
+    struct ds_gemm_kernels exact;
+    ds_gemm_kernels_exact(&exact);
+    for (int id = 0; id < DS_T_COUNT; id++) CHECK(exact.act_fmt(&exact, &ds_types[id], 1, false) == DS_AF_F32);
+    each_type(&exact, "exact", fn);
     for (int i = 0; i < n; i++) {
         unsigned mask = 0;
         CHECK(ds_cpu_mask(levels[i], &mask, NULL) == DS_OK);
         struct ds_gemm_kernels g;
         ds_gemm_kernels_init(&g, mask);
-        for (int id = 0; id < DS_T_COUNT; id++)
-            if (ds_types[id].decode) fn(&g, levels[i], &ds_types[id]);
+        each_type(&g, levels[i], fn);
     }
 }
 

@@ -51,7 +51,6 @@ static void a_sound_device_passes(void)
     sound(&equalheads, "full", SHORT, "");
     sound(&moe, "full", LONG, "");
     sound(&moe, "gemm", SHORT, "");
-    sound(&tales, "full", SHORT, "");
     sound(&tales, "gemm", SHORT, "");
 }
 
@@ -80,7 +79,6 @@ static void a_wrong_kernel_is_named(void)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) wrong(&moe, SHORT, cases[i][0], cases[i][1]);
     wrong(&tales, SHORT, "act_half", "matmul");
-    wrong(&tales, SHORT, "gemm_q8_0", "matmul");
     wrong(&tales, LONG, "gdn_chunk", "gdn");
     wrong(&tales, LONG, "attn_prefill_f32", "attn");
 }
