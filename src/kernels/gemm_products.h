@@ -4,7 +4,11 @@
 WIDTHS(k_f32, tile_f32(NT, p, x, acc, len, first))
 WIDTHS(k_signed_32, tile_q8_0(NT, kind_of(DS_T_Q8_0), false, p, x, acc, len, first))
 WIDTHS(k_min_32, tile_q8_0(NT, kind_of(DS_T_Q4_1), true, p, x, acc, len, first))
+#if HAS_PAIRS
+WIDTHS(k_q6_k, tile_q6_k(NT, kind_of(DS_T_Q6_K), p, x, acc, len, first))
+#else
 WIDTHS(k_q6_k, tile_q8_k(NT, kind_of(DS_T_Q6_K), 16, 0, p, x, acc, len, first))
+#endif
 WIDTHS(k_iq4_xs, tile_q8_k(NT, kind_of(DS_T_IQ4_XS), 32, 0, p, x, acc, len, first))
 WIDTHS(k_q4_k, tile_q8_k(NT, kind_of(DS_T_Q4_K), 32, 32, p, x, acc, len, first))
 WIDTHS(k_q2_k, tile_q8_k(NT, kind_of(DS_T_Q2_K), 256, 16, p, x, acc, len, first))

@@ -13,7 +13,8 @@
  * narrower, never padded), for each block:
  *     Q8_0    q [8][w][4]   d [w]   -128 * sum of q [w]                                   32 elements
  *     Q8_K    q [64][w][4]  d [w]   -128 * sums of 256, of 32 [8][w], of 16 [16][w]
- *             sums of 32 [4][w][2], of 16 [8][w][2] as int16                              256 elements
+ *             sums of 32 [4][w][2], of 16 [8][w][2] as int16
+ *             largest sum of magnitudes of 16 [w], on x86 alone                           256 elements
  *     F32     x [k][w]
  *
  * For one (token, row) the order of operations depends on nothing but k. Included by one file per
@@ -37,7 +38,7 @@ static inline size_t pad64(size_t n) { return (n + 63) & ~(size_t)63; }
 
 /* --- packed activations -------------------------------------------------------------------------- */
 
-enum { Q8_0_BYTES = 40, Q8_K_BYTES = 408 };     /* of one token, per 32 and per 256 elements */
+enum { Q8_0_BYTES = 40, Q8_K_BYTES = 412 };     /* of one token, per 32 and per 256 elements */
 
 static inline size_t token_bytes(enum ds_act_fmt f, int len)
 {
@@ -62,7 +63,7 @@ static enum ds_act_fmt act_fmt(const struct ds_gemm_kernels *g, const struct ds_
 }
 
 /* Byte offsets of the sections of a Q8_K block, per token of the tile. */
-enum { K_D = 256, K_S256 = 260, K_S32 = 264, K_S16 = 296, K_M32 = 360, K_M16 = 376 };
+enum { K_D = 256, K_S256 = 260, K_S32 = 264, K_S16 = 296, K_M32 = 360, K_M16 = 376, K_A16 = 408 };
 
 /* len elements of a tile's w tokens, token t's at x[t]; x[t] = x[w - 1] for w <= t < 8. */
 static void pack_q8_0(char *dst, int w, const float *const x[8], int len);
@@ -143,6 +144,7 @@ struct dot_kind {
     bool wide;                 /* as int16 */
     int bias;                  /* added to make bytes unsigned: a power of two, or 0 for types that are */
     int groups;                /* groups of four whose products a kernel may add in 16 bits */
+    bool pairs;                /* Q6_K: sub-scales as pairs of int16 in m, the later first, and the block's scale in min */
 };
 static inline struct dot_kind kind_of(enum ds_type_id id);
 
@@ -157,6 +159,12 @@ static inline void transpose_dwords(void *to, const void *rows, int stride, int 
 INLINE void fetch(const char *p, int bytes)
 {
     for (int i = 0; i < bytes; i += 64) __builtin_prefetch(p + i, 0, 3);
+}
+
+INLINE void scale_pairs(const struct ds_chunk *c, const struct ds_block_q6_k *b)
+{
+    for (int j = 0; j < 16; j++) c->m[j ^ 1] = b->scales[j];
+    c->min[0] = ds_h2f(b->d);
 }
 
 /* Unpacks len elements of `rows` rows that lie `stride` bytes apart. */
@@ -174,6 +182,7 @@ static inline __attribute__((always_inline)) void unpack_panel(enum ds_type_id i
             struct ds_chunk c = { p.rows + 256 * r, one ? scale + r : p.row_scale + 16 * r, min + r, p.row_m + 16 * r };
             if (f.chunk == 32) ds_unpack_32(id, &c, src + stride * (size_t)r);
             else ds_unpack_256(id, &c, src + stride * (size_t)r);
+            if (kind.pairs) scale_pairs(&c, (const void *)(src + stride * (size_t)r));
             if (f.min == DS_MIN_F32) min[r] *= -1.0f / 128;      /* it meets the packed -128 * sum */
             if (p.ahead) fetch(p.ahead + bytes * (size_t)(i / f.chunk) + stride * (size_t)r, (int)bytes);
         }
@@ -181,7 +190,8 @@ static inline __attribute__((always_inline)) void unpack_panel(enum ds_type_id i
             if (kind.wide) transpose_32_wide((int16_t *)p.q + (i + j) * ROWS, p.rows + j);
             else transpose_32(p.q + (i + j) * ROWS, p.rows + j, kind.bias);
         }
-        if (f.group < f.chunk) transpose_dwords(scale, p.row_scale, 64, f.chunk / f.group);
+        if (kind.pairs) transpose_dwords(p.m + i / 16 * ROWS, p.row_m, 32, 8);
+        else if (f.group < f.chunk) transpose_dwords(scale, p.row_scale, 64, f.chunk / f.group);
         if (f.min == DS_MIN_INT) transpose_dwords(p.m + i / f.mgroup * ROWS, p.row_m, 32, f.chunk / f.mgroup / 2);
     }
 }
@@ -201,7 +211,7 @@ typedef void kernel_fn(const struct panel *p, const char *x, float *acc, int len
 
 /* The functions of one kernel, by tile width: name[w - 1] runs `call` with NT = w. */
 #define WIDTH(name, width, ...) \
-    static void name##_##width(const struct panel *p, const char *x, float *acc, int len, bool first) \
+    static __attribute__((noinline)) void name##_##width(const struct panel *p, const char *x, float *acc, int len, bool first) \
     { \
         enum { NT = width }; \
         __VA_ARGS__; \

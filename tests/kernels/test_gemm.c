@@ -255,7 +255,8 @@ static void inputs(const struct ds_gemm_kernels *g, const char *level, const str
 }
 static void test_inputs(void) { each_type_and_level(inputs); }
 
-/* Every bit pattern of the integers, the largest products next to each other. Bytes that hold scales keep them. */
+/* Every bit pattern of the integers, the largest products next to each other. Bytes that hold scales keep them. Every other pattern meets
+ * activations of which most are as large as an integer gets. */
 static void patterns(const struct ds_gemm_kernels *g, const char *level, const struct ds_type *type)
 {
     static const int bytes[] = { 0x00, 0x7f, 0x80, 0xff, 0x88, 0x77, -1 };
@@ -266,7 +267,7 @@ static void patterns(const struct ds_gemm_kernels *g, const char *level, const s
         ds_rng_seed(&rng, (uint64_t)i);
         problem_new(&p, type, N, ROWS, k_of(type, 2), RANDOM, g->act_fmt(g, type, N, false), 5);
         problem_patterns(&p, bytes[i], &rng);
-        for (int j = 0; j < N * p.k; j++) p.x[j] = (j / 64 + j / p.k) % 3 == 0 ? -1.0f : (j / 32) % 2 ? 1.0f : ds_rng_normal(&rng);
+        for (int j = 0; j < N * p.k; j++) p.x[j] = (j / 64 + j / p.k) % 3 == 0 ? -1.0f : (j / 32) % 2 ? 1.0f : i % 2 ? ds_rng_normal(&rng) : 0.5f;
         problem_truth(&p, g->act_fmt(g, type, N, false));
         float *y = output_new(&p, 0);
         run(g, &p, y, false, false, ROWS, N);

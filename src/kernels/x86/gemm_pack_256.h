@@ -84,6 +84,14 @@ INLINE __m256i sum_4(__m256i v)
     return _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_set1_epi8(1), v), _mm256_set1_epi16(1));
 }
 
+/* Per lane the sum of the magnitudes of its sixteen bytes in four vectors. */
+INLINE __m256i magnitudes_16(const __m256i a[4])
+{
+    __m256i s = _mm256_setzero_si256();
+    for (int i = 0; i < 4; i++) s = _mm256_add_epi16(s, _mm256_maddubs_epi16(_mm256_abs_epi8(a[i]), _mm256_set1_epi8(1)));
+    return _mm256_madd_epi16(s, _mm256_set1_epi16(1));
+}
+
 /* The first w dwords of v. */
 INLINE void store_row(char *dst, __m256i v, int w)
 {
@@ -122,7 +130,7 @@ INLINE void pack_width_q8_k(char *dst, int w, const float *const x[8], int len)
     for (int b = 0; b < len / 256; b++, dst += Q8_K_BYTES * w) {
         _Alignas(32) float d[8] = { 0 };
         float s[TOKS];
-        __m256i sum16[16], all = _mm256_setzero_si256();
+        __m256i sum16[16], all = _mm256_setzero_si256(), most = all;
         for (int t = 0; t < TOKS; t++) s[t] = scale_256(x[t] + 256 * b, &d[t]);
         for (int g = 0; g < 8; g++) {
             __m256i a[8];
@@ -130,6 +138,7 @@ INLINE void pack_width_q8_k(char *dst, int w, const float *const x[8], int len)
             for (int t = TOKS; t < 8; t++) a[t] = _mm256_setzero_si256();
             transpose_8x8(a);
             for (int j = 0; j < 8; j++) store_row(dst + 32 * w * g + 4 * w * j, a[j], w);
+            for (int h = 0; h < 2; h++) most = _mm256_max_epi32(most, magnitudes_16(a + 4 * h));
             for (int h = 0; h < 2; h++)
                 sum16[2 * g + h] = _mm256_add_epi32(_mm256_add_epi32(sum_4(a[4 * h]), sum_4(a[4 * h + 1])),
                                                     _mm256_add_epi32(sum_4(a[4 * h + 2]), sum_4(a[4 * h + 3])));
@@ -145,6 +154,7 @@ INLINE void pack_width_q8_k(char *dst, int w, const float *const x[8], int len)
             store_row(dst + K_M32 * w + 4 * w * j,
                       pairs(_mm256_add_epi32(sum16[4 * j], sum16[4 * j + 1]), _mm256_add_epi32(sum16[4 * j + 2], sum16[4 * j + 3])), w);
         for (int j = 0; j < 8; j++) store_row(dst + K_M16 * w + 4 * w * j, pairs(sum16[2 * j], sum16[2 * j + 1]), w);
+        store_row(dst + K_A16 * w, most, w);
     }
 }
 

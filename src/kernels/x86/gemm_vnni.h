@@ -2,9 +2,11 @@
  * lane. Weights are the unsigned side: signed ones gain 128, undone by starting the sums at -128 times
  * the sum of the activations. Included after gemm_vec.h with V_DPBUSD and V_DPWSSD. */
 
+#define HAS_PAIRS (VECTOR_BITS == 512)
+
 static inline struct dot_kind kind_of(enum ds_type_id id)
 {
-    return (struct dot_kind){ .bias = ds_gemm_form_of(id).nonneg ? 0 : 128, .groups = 8 };
+    return (struct dot_kind){ .bias = ds_gemm_form_of(id).nonneg ? 0 : 128, .groups = 8, .pairs = HAS_PAIRS && id == DS_T_Q6_K };
 }
 
 /* s[v][t] += integers of J groups of four, weights at q, activations at x. */
@@ -32,5 +34,8 @@ INLINE void sums_start(int NT, struct dot_kind kind, VI (*s)[TOKS], const char *
 INLINE void sums_end(int NT, struct dot_kind kind, VI (*s)[TOKS], const char *minus) { (void)NT, (void)kind, (void)s, (void)minus; }
 
 #include "kernels/x86/gemm_int.h"
+#if HAS_PAIRS
+#include "kernels/x86/gemm_pairs_512.h"
+#endif
 
 #include "kernels/gemm_products.h"
