@@ -148,10 +148,20 @@ static ds_status tandem_case(struct ds_check_report *r, ds_session *s, const str
 /* Operations per prompt that the plain path may take: on one thread of plain C, or with fast kernels beside products. */
 static double budget(const ds_engine *g) { return !strcmp(g->be->name, "cpu") ? 40e9 : 4e12; }
 
-static ds_status free_runs(struct free_run *f, const int *lengths, int n, ds_session *s, struct ds_err *e)
+/* Asks the caller whether to go on after `done` of n prompts. */
+static ds_status go_on(ds_tick tick, void *tick_ctx, int done, int n, struct ds_err *e)
+{
+    if (!tick || !tick(tick_ctx, done, n) || done == n) return DS_OK;
+    return ds_fail(e, DS_ECANCEL, "stopped after %d of %d prompts", done, n);
+}
+
+static ds_status free_runs(struct free_run *f, const int *lengths, int n, ds_session *s, ds_tick tick, void *tick_ctx, struct ds_err *e)
 {
     ds_status st = DS_OK;
-    for (int i = 0; i < n && !st; i++) st = free_case(&f[i], s, lengths[i], e);
+    for (int i = 0; i < n && !st; i++) {
+        st = free_case(&f[i], s, lengths[i], e);
+        if (!st) st = go_on(tick, tick_ctx, 0, n, e);
+    }
     return st;
 }
 
@@ -164,7 +174,7 @@ static ds_status in_step(struct ds_check_report *r, const struct free_run *f, co
     if (!st) st = ds_session_new(&s, g, e);
     for (int i = 0; i < n && !st; i++) {
         st = tandem_case(r, s, &f[i], lengths[i], e);
-        if (!st && tick && tick(tick_ctx, i + 1, n) && i + 1 < n) st = ds_fail(e, DS_ECANCEL, "stopped after %d of %d prompts", i + 1, n);
+        if (!st) st = go_on(tick, tick_ctx, i + 1, n, e);
     }
     ds_session_free(s);
     ds_engine_close(g);
@@ -178,7 +188,7 @@ ds_status ds_check_tandem(struct ds_check_report *r, ds_session *s, const struct
     struct free_run runs[16] = { { NULL, { 0 } } };
     ds_engine *g = s->g;
     const int n = ds_check_lengths(lengths, g->info.gemm_flop_per_token, budget(g), g->info.ctx);
-    ds_status st = free_runs(runs, lengths, n, s, e);
+    ds_status st = free_runs(runs, lengths, n, s, tick, tick_ctx, e);
     ds_session_free(s);
     ds_engine_close(g);
     if (!st) st = in_step(r, runs, lengths, n, o, tick, tick_ctx, e);
