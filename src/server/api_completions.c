@@ -311,6 +311,9 @@ static bool echo_of_ids(struct completion *a, const struct ds_request *q, struct
 static bool read_prompt(const struct ds_call *c, struct completion *a, struct ds_request *q, struct ds_refusal *r)
 {
     const json_t *v = json_object_get(c->body, "prompt");
+    struct ds_err e;
+    bool special = false;
+    if (!ds_field_bool(c->body, "special", &special, r)) return false;
     if (json_is_array(v) && json_array_size(v) == 1 && !json_is_number(json_array_get(v, 0))) v = json_array_get(v, 0);
     if (json_is_array(v) && json_array_size(v) && !json_is_number(json_array_get(v, 0)))
         return ds_refuse(r, 400, "prompt", "'prompt' holds %zu prompts, one at a time is taken", json_array_size(v));
@@ -318,9 +321,6 @@ static bool read_prompt(const struct ds_call *c, struct completion *a, struct ds
     if (!v || json_is_null(v)) return ds_refuse(r, 400, "prompt", "'prompt' is missing");
     if (!json_is_string(v))
         return ds_refuse(r, 400, "prompt", "'prompt' is %s, expected a string or an array of token ids", ds_json_type(v));
-    struct ds_err e;
-    bool special = false;
-    if (!ds_field_bool(c->body, "special", &special, r)) return false;
     if (ds_tokenize(c->g, json_string_value(v), json_string_length(v), special, &q->prompt, &e))
         return ds_refuse(r, 400, "prompt", "%s", e.msg);
     return keep_text(a, json_string_value(v), json_string_length(v), r);

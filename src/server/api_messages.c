@@ -512,6 +512,7 @@ static bool read_chat(const struct ds_call *c, struct messages *a, struct ds_ref
     bool no_parallel = false;
     if (!ds_field_json(c->body, "tool_choice", JSON_OBJECT, &choice, r) ||
         !ds_field_word(choice, "tool_choice.type", "auto any tool none", &type, r) ||
+        !ds_field_text(choice, "tool_choice.name", &name, r) ||
         !ds_field_bool(choice, "tool_choice.disable_parallel_tool_use", &no_parallel, r))
         return false;
     bool named = !strcmp(type, "tool");
@@ -519,7 +520,7 @@ static bool read_chat(const struct ds_call *c, struct messages *a, struct ds_ref
     a->t.one_call = no_parallel || named;
     if (strcmp(type, "none") && !read_tools(c, a, r)) return false;
     if (!read_system(c, a, r) || !read_messages(a, c->body, r)) return false;
-    return named || !strcmp(type, "any") ? ds_talk_force_call(&a->t, name, "tool_choice", r) : true;
+    return named || !strcmp(type, "any") ? ds_talk_force_call(&a->t, named ? name : NULL, "tool_choice", r) : true;
 }
 
 /* Thinking is off in this API unless the request turns it on. */

@@ -131,13 +131,14 @@ def wrong_requests():
         ("stream_options", dict(stream_options=1)), ("stream_options.include_usage", dict(stream_options=dict(include_usage=1))), ("model", dict(model=4)),
         ("return_progress", dict(return_progress=0)), ("max_tokens", dict(max_tokens=10 ** 20)), ("seed", dict(seed=2 ** 63)),
         ("logit_bias", dict(logit_bias={" 1": 1})), ("logit_bias", dict(logit_bias={"1.0": 1})), ("user", dict(user=5)),
-        ("prompt", dict(prompt=[1, 2 ** 64])), ("logprobs", dict(echo=True, logprobs=1)), ("suffix", dict(suffix="a\0")),
+        ("prompt", dict(prompt=[1, 2 ** 64])), ("logprobs", dict(echo=True, logprobs=1)), ("suffix", dict(suffix="a\0")), ("special", dict(special="no")),
+        ("special", dict(special=1, prompt=[1])), ("ignore_eos", dict(ignore_eos=1)),
     ]
     with Server() as s:
         for param, body in wrong:
             body = dict(body)
             if param != "prompt":
-                body["prompt"] = "a"
+                body.setdefault("prompt", "a")
             e = s.post("/v1/completions", body, 400)["error"]
             check(e["param"] == param and param in e["message"] and e["type"] == "invalid_request_error", body, e)
         check(s.complete(future_field={"a": [1]}, max_tokens=1), "an unknown field is nobody's business")

@@ -429,7 +429,7 @@ static void fields_of_messages(void)
         { M, "tools[0].input_schema", "'tools': [{'name': 'f', 'input_schema': 5}]" },
         { M, "tools[0].description", "'tools': [{'name': 'f', 'description': 5, 'input_schema': {}}]" },
         { M, "tool_choice", "'tool_choice': 'auto'" }, { M, "tool_choice.type", "'tool_choice': {'type': 'x'}" },
-        { M, "tool_choice.name", "'tool_choice': {'type': 'tool'}" },
+        { M, "tool_choice.name", "'tool_choice': {'type': 'tool'}" }, { M, "tool_choice.name", "'tool_choice': {'type': 'auto', 'name': 5}" },
         { M, "tool_choice.disable_parallel_tool_use", "'tool_choice': {'type': 'auto', 'disable_parallel_tool_use': 1}" },
         { M, "metadata", "'metadata': 5" }, { M, "metadata.user_id", "'metadata': {'user_id': 5}" },
         { M, "mcp_servers", "'mcp_servers': [{'url': 'x'}]" },
