@@ -339,6 +339,7 @@ static void fields_of_chat(void)
         { C, "tool_choice.type", "'tool_choice': {'type': 'allowed_tools'}" }, { C, "tool_choice.function", "'tool_choice': {'type': 'function'}" },
         { C, "tool_choice.function.name", "'tool_choice': {'type': 'function', 'function': {'name': 5}}" },
         { C, "parallel_tool_calls", "'parallel_tool_calls': 'no'" }, { C, "reasoning_effort", "'reasoning_effort': 5" },
+        { C, "reasoning_effort", "'reasoning_effort': 'hi'" }, { C, "reasoning_effort", "'reasoning_effort': ''" },
         { C, "reasoning_effort", "'reasoning_effort': 'hard'" }, { C, "max_completion_tokens", "'max_completion_tokens': -1" },
         { C, "max_completion_tokens", "'max_completion_tokens': 99999999999999999999999" }, { C, "n", "'n': 18446744073709551616" },
         { C, "seed", "'seed': 9223372036854775808" }, { C, "seed", "'seed': -9223372036854775809" }, { C, "n", "'n': 1e999" },
