@@ -181,7 +181,7 @@ metal() {
     status=0
     # shellcheck disable=SC2046
     tests_of release $(programs release metal) tests/metal/test_*.sh tests/metal-sim/test_*.sh || status=1
-    tests_of metal-sim-release -t 900 $sim/tests/metal-sim/test_metal_device $sim/tests/metal-sim/test_metal_oracle \
+    tests_of metal-sim-release -t 1800 $sim/tests/metal-sim/test_metal_device $sim/tests/metal-sim/test_metal_oracle \
         $sim/tests/metal-sim/test_metal_check || status=1
     DS_TEST_DEVICE=metal tests_of metal-sim-release -t 900 -n qwen35_hybrid_via_mm_matches_cpu_template $sim/tests/model/test_hybrid || status=1
     $sim/tests/kernels/check_backend --backend metal >"$logs/ops.out" || status=1
