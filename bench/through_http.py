@@ -37,7 +37,7 @@ class OverHTTP:
             for prompt in (ids[1:] + ids[:1], ids[2:] + ids[:2], ids):
                 body = json.dumps({"prompt": prompt, "max_tokens": n, "temperature": 0, "ignore_eos": True, "stream": True,
                                    "stream_options": {"include_usage": True}}).encode()
-                head = f"POST /v1/completions HTTP/1.1\r\nHost: here\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+                head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode()
                 came, started = [], time.perf_counter()
                 with socket.create_connection(server.client.address) as s:
                     s.sendall(head + body)
