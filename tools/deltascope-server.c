@@ -96,12 +96,15 @@ static int check(struct request *q)
     if (o->store.mem > ds_mem_total())
         return ds_cli_usage(prog, "--snapshot-mem: %.1f GiB for stored prefixes, but this machine has %.1f GiB of memory",
                             (double)o->store.mem / 0x1p30, (double)ds_mem_total() / 0x1p30);
+    if (!o->store.mem) o->store.mem = 1;            /* to the library 0 is the default; no snapshot fits one byte */
+    if (!o->store.disk) o->store.dir = NULL;
     return DS_CLI_GO;
 }
 
 static void wait_for_signal(void)
 {
     struct timespec tenth = { 0, 100000000 };
+    ds_on_interrupt(&ds_tool_interrupted, END_MS);
     while (!ds_tool_interrupted) nanosleep(&tenth, NULL);
 }
 
@@ -158,9 +161,9 @@ int main(int argc, char **argv)
         { "--keep-nonce", NULL, DS_OPT_FLAG, &o->keep_nonce, NULL, 0, 0,
           "leave the changing x-anthropic-billing-header line in system prompts; by default it is taken out, for the sake of stored prefixes" },
         { "--snapshot-every", NULL, DS_OPT_INT, &o->store.every, "N", 64, 1 << 20, "tokens between snapshots, a multiple of 64 (default: 512)" },
-        { "--snapshot-mem", NULL, DS_OPT_SIZE, &o->store.mem, "SIZE", 0, 0, "memory for stored prefixes (default: 2G)" },
+        { "--snapshot-mem", NULL, DS_OPT_SIZE, &o->store.mem, "SIZE", 0, 0, "memory for stored prefixes (default: 2G); 0: none are kept" },
         { "--session-dir", NULL, DS_OPT_PATH, &o->store.dir, "DIR", 0, 0, "folder where prefixes survive a restart (default: none)" },
-        { "--session-disk", NULL, DS_OPT_SIZE, &o->store.disk, "SIZE", 0, 0, "room for it (default: 8G)" },
+        { "--session-disk", NULL, DS_OPT_SIZE, &o->store.disk, "SIZE", 0, 0, "room for it (default: 8G); 0: no files" },
         { "--quiet", NULL, DS_OPT_FLAG, &q.quiet, NULL, 0, 0, "no lines about requests on stderr; warnings stay" },
     };
     struct ds_cli cli = {

@@ -96,6 +96,8 @@ bool ds_is_terminal(int fd);                     /* 0, 1, 2 */
 /* For the start of a program: no file opened later takes the place of a standard one that is closed; writing to that one still fails. */
 void ds_std_hold(void);
 int ds_terminal_width(int fd);                   /* columns, 80 when unknown */
-void ds_on_interrupt(_Atomic int *flag); /* SIGINT, SIGTERM set *flag to the signal's number; a second one ends the process */
+/* SIGINT, SIGTERM set *flag to the signal's number. Another one ends the process at once, unless it comes within `grace_ms` of the
+ * first: whoever signals a process and its group (timeout does, a terminal can) means it once. */
+void ds_on_interrupt(_Atomic int *flag, int grace_ms);
 
 #endif

@@ -630,21 +630,27 @@ int ds_terminal_width(int fd)
 }
 
 static _Atomic int *interrupt_flag;
+static _Atomic uint64_t interrupt_until;      /* ns; up to then repeats are the same signal */
+static uint64_t interrupt_grace;
 
 static void on_signal(int sig)
 {
+    const uint64_t now = ds_now_ns();         /* clock_gettime, which a handler may call */
     if (atomic_load(interrupt_flag)) {
+        if (now < atomic_load(&interrupt_until)) return;
         signal(sig, SIG_DFL);
         raise(sig);   /* delivered when this handler returns */
         return;
     }
+    atomic_store(&interrupt_until, now + interrupt_grace);
     atomic_store(interrupt_flag, sig);
 }
 
-void ds_on_interrupt(_Atomic int *flag)
+void ds_on_interrupt(_Atomic int *flag, int grace_ms)
 {
     struct sigaction sa = { 0 };
     interrupt_flag = flag;
+    interrupt_grace = (uint64_t)grace_ms * 1000000u;
     sa.sa_handler = on_signal;   /* without SA_RESTART: a read that waits for input returns */
     sigemptyset(&sa.sa_mask);
     sigaction(SIGINT, &sa, NULL);

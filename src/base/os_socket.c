@@ -8,6 +8,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -72,8 +73,8 @@ ds_status ds_socket_listen(const char *host, int *port, int *fd, struct ds_err *
     int rc, one = 1;
     struct addrinfo *list = look_up(host, *port, &rc);
     if (!list) return ds_fail(e, DS_EARG, "%s: %s", host, gai_strerror(rc));
-    int s = socket(list->ai_family, list->ai_socktype | SOCK_CLOEXEC, list->ai_protocol);
-    bool ok = s >= 0 && !setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) &&
+    int s = socket(list->ai_family, list->ai_socktype, list->ai_protocol);
+    bool ok = s >= 0 && !fcntl(s, F_SETFD, FD_CLOEXEC) && !setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) &&
               !bind(s, list->ai_addr, list->ai_addrlen) && !listen(s, 1024);
     int why = errno;
     freeaddrinfo(list);

@@ -93,6 +93,27 @@ def a_chunk_that_takes_long_is_left():
         check(cached(s, prompt[:chunk + 64]) == chunk)
 
 
+def no_room_at_all():
+    """0 is no memory and no files, not the defaults."""
+    folder = fresh("none")
+    with Server("--snapshot-mem", 0, "--session-dir", folder, "--session-disk", 0) as s:
+        want = s.text(LONG, max_tokens=4)
+        check(s.text(ALICE, max_tokens=1) and s.text(LONG, max_tokens=4) == want)
+        st = s.status()["store"]
+        check(st["mem_used"] < 1 << 20 and st["snapshots"] == 0 and st["disk_limit"] == 0, st)
+    check(not os.path.exists(folder), folder)
+
+
+def a_signal_that_comes_twice():
+    """From timeout or a terminal to the process and to its group: one end, and all is saved."""
+    folder = fresh("twice")
+    with Server("--session-dir", folder) as s:
+        s.text(LONG, max_tokens=1)
+        for sig in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
+            s.process.send_signal(sig)
+    check(any(n.endswith(".dsprefix") for n in os.listdir(folder)), os.listdir(folder))
+
+
 def an_end_with_a_sequence_that_finishes():
     s = Server()
     x = s.stream(max_tokens=4 if SANITIZED else 60, ignore_eos=True)
@@ -189,7 +210,7 @@ def memory_stays_within_the_plan():
         check(m["peak_rss"] <= (m["planned"] + base) * 1.05, m)
 
 
-CASES = [signals_end_it_in_time, a_chunk_that_takes_long_is_left, an_end_with_a_sequence_that_finishes,
+CASES = [signals_end_it_in_time, no_room_at_all, a_signal_that_comes_twice, a_chunk_that_takes_long_is_left, an_end_with_a_sequence_that_finishes,
          sessions_survive_a_restart, idle_sessions_are_written, a_folder_that_cannot_be_used, a_stream_of_requests,
          memory_stays_within_the_plan]
 if __name__ == "__main__":

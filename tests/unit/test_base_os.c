@@ -311,12 +311,17 @@ static _Atomic int interrupted;
 
 static void os_interrupt(void)
 {
-    ds_on_interrupt(&interrupted);
+    ds_on_interrupt(&interrupted, 60000);
     raise(SIGINT);
     CHECK(interrupted == SIGINT);
     interrupted = 0;
     raise(SIGTERM);
     CHECK(interrupted == SIGTERM);
+    raise(SIGINT);                 /* within the grace: the same signal, as from timeout to a process and its group */
+    CHECK(interrupted == SIGTERM);
+    ds_on_interrupt(&interrupted, 0);
+    interrupted = 0;
+    raise(SIGTERM);
     pid_t child = fork();          /* with the flag set, the next one ends the process */
     REQUIRE(child >= 0);
     if (child == 0) {

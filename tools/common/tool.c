@@ -8,7 +8,7 @@
 
 _Atomic int ds_tool_interrupted;
 
-void ds_tool_catch_interrupt(void) { ds_on_interrupt(&ds_tool_interrupted); }
+void ds_tool_catch_interrupt(void) { ds_on_interrupt(&ds_tool_interrupted, 200); }
 
 int ds_tool_fail(const char *prog, const struct ds_err *e)
 {
