@@ -24,7 +24,8 @@ import subprocess
 import sys
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.dont_write_bytecode = True
+from served import ROOT, shown  # noqa: E402
 
 
 # --- llama.cpp: a worker that answers one JSON line per request line ----------------------------------------------------
@@ -296,7 +297,7 @@ def main():
               "\nmost from it, and llama.cpp's spin: do not quote this run.")
     if any(len(row["deltascope_ms"]) < 5 for row in touched):
         print("\nFewer than five pairs so far: not a measurement yet.")
-    print(f"\nwritten: {out.relative_to(ROOT)}")
+    print(f"\nwritten: {shown(out)}")
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ import tempfile
 import threading
 
 sys.dont_write_bytecode = True
-from served import ROOT, Client, Server, ServerFailed  # noqa: E402
+from served import ROOT, Client, Server, ServerFailed, shown  # noqa: E402
 
 SYSTEM, TURNS, TURN_MIN, TURN_MAX, ANSWER = 12000, 30, 500, 3000, 80       # tokens at scale 1
 EDIT_TURN, EDITED_TURN, SIDE_BEFORE, SIDE_BESIDE, LEAVE_TURN, RESTART_AFTER = 16, 10, 4, 20, 23, 13
@@ -459,11 +459,11 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("model", nargs="?", help="default: the model that ships")
     p.add_argument("--scale", type=float, help="multiplies every length")
-    p.add_argument("--api", choices=sorted(DIALECTS), default="messages")
+    p.add_argument("--api", choices=sorted(DIALECTS), default="messages", help="which API the session speaks (default: messages)")
     p.add_argument("--url", help="a server that runs already; its record carries no machine")
-    p.add_argument("--cold", action="store_true")
-    p.add_argument("--restart", action="store_true")
-    p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--cold", action="store_true", help="play each request a second time where nothing can be reused")
+    p.add_argument("--restart", action="store_true", help=f"end the server after turn {RESTART_AFTER} and start it again")
+    p.add_argument("--seed", type=int, default=1, help="of the trace (default: 1)")
     p.add_argument("--bin", help="the server's program (default: bin/deltascope-server)")
     p.add_argument("--name", help="bench/results/NAME.json (default: replay-MODEL)")
     p.add_argument("--out", help="the record goes to this file")
@@ -494,7 +494,7 @@ def main():
     out = pathlib.Path(o.out) if o.out else ROOT / "bench" / "results" / (name + ".json")
     out.parent.mkdir(exist_ok=True)
     out.write_text(json.dumps(record, indent=1) + "\n")
-    print(f"written: {out.name if o.out else out.relative_to(ROOT)}")
+    print(f"written: {out.name if o.out else shown(out)}")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,12 @@ import urllib.parse
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
+def shown(path):
+    """A record's path as it is told: within this tree from its root, elsewhere as it is."""
+    path = pathlib.Path(path)
+    return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
+
+
 def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))

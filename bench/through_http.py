@@ -20,8 +20,8 @@ import sys
 import time
 
 sys.dont_write_bytecode = True
-from peers import ROOT, Deltascope, OtherWork, alternate  # noqa: E402
-from served import Server, ServerFailed  # noqa: E402
+from peers import Deltascope, OtherWork, alternate  # noqa: E402
+from served import ROOT, Server, ServerFailed, shown  # noqa: E402
 
 
 class OverHTTP:
@@ -119,7 +119,7 @@ def main():
     out.write_text(json.dumps(record, indent=1) + "\n")
     if share is None or share > 0.05:
         print("\nOther work used the processors meanwhile: do not quote this run.")
-    print(f"\nwritten: {out.relative_to(ROOT)}")
+    print(f"\nwritten: {shown(out)}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
 #!/bin/sh
 # What deltascope does, in two minutes, on the model that ships with it. usage: demo.sh BIN
 bin=${1:-bin}
-say() { printf '\n\033[1m%s\033[0m\n' "$1"; [ -t 1 ] || printf ''; }
+bold="" plain=""
+if [ -t 1 ]; then bold=$(printf '\033[1m') plain=$(printf '\033[0m'); fi
+say() { printf '\n%s%s%s\n' "$bold" "$1" "$plain"; }
 
 say '$ deltascope run -p "Alice was beginning to get very tired" --echo -n 48'
 "$bin"/deltascope run -p "Alice was beginning to get very tired" --echo -n 48 || exit 1

@@ -13,7 +13,7 @@
 # Records go to OUT (default: bench/results/NAME-OF-THE-CHIP). Exit codes: 0 measured, 1 failed, 2 bad usage, 3 refused.
 
 cd "$(dirname "$0")/.." || exit 1
-usage() { sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 2; }
+usage() { sed -n '2,14s/^# \{0,1\}//p' "$0"; exit "${1:-2}"; }
 say() { echo "mac-ladder: $*" >&2; }
 
 model="" service="" reps=3 force="" out=""
@@ -26,6 +26,7 @@ while [ $# -gt 0 ]; do
         --service) service=$value; shift ;;
         --reps) reps=$value; shift ;;
         --force) force=1 ;;
+        --help|-h) usage 0 ;;
         -*) usage ;;
         *) [ -z "$out" ] || usage; out=$1 ;;
     esac

@@ -15,7 +15,7 @@ int main(int argc, char **argv)
         { "-prefill-sizes", NULL, DS_OPT_INTS, &s.prefill, "P,P,...", 1, 1 << 20, "prompt lengths (default: 256,512,1024)" },
         { "-lean", NULL, DS_OPT_FLAG, &lean, NULL, 0, 0, "weights stay in the file's own types: the default, and the only way here" },
         { "-threads", NULL, DS_OPT_INT, &o->threads, "N", 1, 1024, "CPU threads (default: the usable ones)" },
-        { "-backend", NULL, DS_OPT_CHOICE, &o->backend, "cpu|cuda|metal|auto", 0, 0, "where the forward runs" },
+        { "-backend", NULL, DS_OPT_CHOICE, &o->backend, DS_BACKENDS, 0, 0, "where the forward runs" },
         { "-metal", NULL, DS_OPT_FLAG, &metal, NULL, 0, 0, "short for -backend metal" },
         { "-placement", NULL, DS_OPT_CHOICE, &o->placement, "gemm|full", 0, 0, "weight products on the device, or everything" },
         { "-ubatch", NULL, DS_OPT_INT, &o->ubatch, "N", 1, 65536, "tokens per prefill chunk (default: 512)" },

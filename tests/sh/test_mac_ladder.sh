@@ -207,6 +207,10 @@ wrong_words_are_usage() {
         # shellcheck disable=SC2086
         ( PATH=$TMP/mac:$PATH; export PATH; code=0; sh tools/mac-ladder.sh $words >"$TMP/said" 2>&1 || code=$?; [ $code = 2 ] ) || fail "$words"
     done
+    for words in --help -h; do
+        sh tools/mac-ladder.sh $words >"$TMP/said" 2>&1 || fail "$words is refused"
+        said '--service LABEL'
+    done
     not_logged .
     code=0
     sh tools/mac-ladder.sh "$TMP/out" >"$TMP/said" 2>&1 || code=$?

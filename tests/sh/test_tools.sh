@@ -11,6 +11,12 @@ help_of_every_tool() {
         expect 0 "$ds" $c --version
         grep -q '^deltascope [0-9.]* (' "$TMP/out"
     done
+    expect 0 "$ds" bench --help
+    grep -q -e '--skip' "$TMP/out" || fail "bench --help does not list --skip"
+    for c in run check; do
+        expect 0 "$ds" $c --help
+        if grep -q -e '--skip' "$TMP/out"; then fail "$c --help lists --skip, which it refuses"; fi
+    done
     expect 0 "$ds" --help
     for c in info run tokenize bench ladder check synth; do grep -q "^  $c " "$TMP/out" || fail "--help does not list $c"; done
     expect 0 "$ds" --version
@@ -247,8 +253,11 @@ skips_are_marked() {
     expect 0 "$ds" bench -m "$mini" --prefill 40 --reps 1
     cp "$TMP/out" "$TMP/full"
     expect 0 "$ds" bench -m "$mini" --prefill 40 --reps 1 --skip gdn,attn --profile
-    { grep -q 'TIMING ONLY' "$TMP/err" && grep -q 'TIMING ONLY' "$TMP/out"; } || fail "notice and table must say TIMING ONLY: $(cat "$TMP/err")"
-    grep -q 'TIMING ONLY' "$TMP/out"
+    grep -q 'TIMING ONLY' "$TMP/err" || fail "no notice: $(cat "$TMP/err")"
+    for words in 'TIMING ONLY (gdn,attn left out): the output is no model answer' \
+        'prefill of 40 tokens on cpu, placement full; mode: time stamps at stage borders (no added waiting)'; do
+        grep -qxF "$words" "$TMP/out" || fail "the table's head lacks '$words': $(cat "$TMP/out")"
+    done
     expect 0 "$ds" bench -m "$mini" --prefill 40 --reps 1 --json
     cp "$TMP/out" "$TMP/full"
     # The flags and the environment names mean the same; empty and 0 mean off.
@@ -453,6 +462,7 @@ assert tail.startswith("deltascope bench:") and "\n" not in tail, "the bar was n
 END
     python3 "$TMP/terminal.py" "$ds" bench -m models/tales-q8_0.gguf --prefill 512 --reps 1000
     # Not a terminal: silence.
+    command -v timeout >/dev/null 2>&1 || return 0        # macOS has none
     got=0
     timeout -s INT 4 "$ds" bench -m models/tales-q8_0.gguf --prefill 512 --reps 1000 >"$TMP/out" 2>"$TMP/err" || got=$?
     [ ! -s "$TMP/out" ] || fail "an interrupted run printed a result"

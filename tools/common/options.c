@@ -257,7 +257,7 @@ static int common_table(struct ds_opt *t, const struct ds_cli *c)
         t[n++] = (struct ds_opt){ "--seed", NULL, DS_OPT_SEED, &e->synth.seed, "S", 0, 0, "seed of whatever is random (default: 0)" };
     }
     if (c->groups & DS_GROUP_ENGINE) {
-        t[n++] = (struct ds_opt){ "--backend", NULL, DS_OPT_CHOICE, &e->backend, "cpu|cuda|metal|auto", 0, 0, "where the forward runs" };
+        t[n++] = (struct ds_opt){ "--backend", NULL, DS_OPT_CHOICE, &e->backend, DS_BACKENDS, 0, 0, "where the forward runs" };
         t[n++] = (struct ds_opt){ "--placement", NULL, DS_OPT_CHOICE, &e->placement, "gemm|full", 0, 0,
                                   "weight products on the device, or everything" };
         t[n++] = (struct ds_opt){ "--threads", "-t", DS_OPT_INT, &e->threads, "N", 1, 1024, "CPU threads (default: the usable ones)" };
@@ -278,7 +278,8 @@ static int common_table(struct ds_opt *t, const struct ds_cli *c)
     if (c->groups & (DS_GROUP_PROF | DS_GROUP_ANSWER)) {
         t[n++] = (struct ds_opt){ "--profile", NULL, DS_OPT_PROFILE, &m->profile, "[=drain]", 0, 0,
                                   "stage times on stderr; drain waits after each stage" };
-        t[n++] = (struct ds_opt){ "--skip", NULL, DS_OPT_WORDS, &m->skip, "gdn,attn", 0, 0, "leave stages out, for timing only" };
+        t[n++] = (struct ds_opt){ "--skip", NULL, DS_OPT_WORDS, &m->skip, "gdn,attn", 0, 0,
+                                  c->groups & DS_GROUP_ANSWER ? NULL : "leave stages out, for timing only" };
     }
     return n;
 }
@@ -322,6 +323,7 @@ static int choose_model(const struct ds_cli *c)
 static void help_rows(const struct ds_opt *t, int n)
 {
     for (int i = 0; i < n; i++) {
+        if (!t[i].help) continue;
         char left[128];
         bool joined = t[i].kind == DS_OPT_PROFILE;
         snprintf(left, sizeof left, "%s%s%s%s%s", t[i].name, t[i].alias ? ", " : "", t[i].alias ? t[i].alias : "",

@@ -18,7 +18,7 @@ enum ds_opt_kind {
     DS_OPT_TEXT,        /* const char **, not copied */
     DS_OPT_PATH,        /* const char **, not copied, not empty */
     DS_OPT_TEXTS,       /* struct ds_texts *, one more each time, not copied */
-    DS_OPT_CHOICE,      /* const char **, one of the words in arg: "cpu|cuda|metal" */
+    DS_OPT_CHOICE,      /* const char **, one of the words in arg: "f16|f32" */
     DS_OPT_INTS,        /* struct ds_ints *, comma-separated, each within [min, max] */
     DS_OPT_WORDS,       /* unsigned *, comma-separated words of arg "gdn,attn": bit i for the i-th word */
     DS_OPT_PROFILE      /* enum ds_prof_mode *; value optional: stamp or drain */
@@ -35,8 +35,11 @@ struct ds_opt {
     void *dst;
     const char *arg;                /* word for the value in the help text, or the choices */
     double min, max;
-    const char *help;
+    const char *help;               /* NULL: known only to be refused, and not listed */
 };
+
+/* Every backend there is, compiled in or not: choices of --backend. */
+#define DS_BACKENDS "cpu|cuda|metal|auto"
 
 enum ds_opt_group {
     DS_GROUP_MODEL  = 1,            /* -m, or the model that ships */

@@ -125,10 +125,9 @@ void ds_report_profile(struct ds_bytes *b, const struct ds_profile *p, const str
     struct ds_grid t;
     static const char *const head[] = { "stage", "ms", "share", "GFLOP", "GB", "GFLOP/s", "GB/s", "bound ms", "x bound", "kernel" };
     double sum = 0;
-    ds_bytes_printf(b, "%sprefill of %d tokens on %s, placement %s; mode: %s\n", skip ? "TIMING ONLY (" : "", p->P, ds_engine_backend(g),
-                    ds_engine_placement(g), p->mode == DS_PROF_DRAIN ? "drain (waits after each stage: no overlap)"
-                                                                     : "time stamps at stage borders (no added waiting)");
-    if (skip) ds_bytes_printf(b, "%s left out): the output is no model answer\n", ds_skip_words(skip));
+    if (skip) ds_bytes_printf(b, "TIMING ONLY (%s left out): the output is no model answer\n", ds_skip_words(skip));
+    ds_bytes_printf(b, "prefill of %d tokens on %s, placement %s; mode: %s\n", p->P, ds_engine_backend(g), ds_engine_placement(g),
+                    p->mode == DS_PROF_DRAIN ? "drain (waits after each stage: no overlap)" : "time stamps at stage borders (no added waiting)");
     ds_grid_init(&t, "lrrrrrrrrl");
     for (size_t i = 0; i < sizeof head / sizeof *head; i++) ds_grid_cell(&t, "%s", head[i]);
     stage_rows(&t, p, pk, ds_engine_isa(g));
