@@ -229,7 +229,7 @@ static ds_status forward_chunk(ds_session *s, struct ds_forward *f, const int32_
 {
     f->after_layer = s->stop ? not_stopped : NULL;
     f->after_ctx = s;
-    if (s->stop) ds_session_get_state(s, s->undo);
+    if (s->stop && s->st.pos) ds_session_get_state(s, s->undo);
     ds_status st = ds_forward_step(f, ids, n, false, logits, e);
     if (st == DS_ECANCEL) {
         const bool timing_only = s->timing_only;

@@ -5,6 +5,7 @@
 #include "base/cpu.h"
 #include "base/os.h"
 #include "backend/cpu/open.h"
+#include "backend/cpu/split.h"
 #include "kernels/peaks.h"
 
 #include <math.h>
@@ -63,16 +64,33 @@ refused:
     return NULL;
 }
 
+struct bytes { char *dst; const char *src; size_t n; int pieces; };
+
+static void bytes_task(void *ctx, int i, int thread)
+{
+    const struct bytes *b = ctx;
+    const size_t from = ds_cpu_begin(b->n, b->pieces, i);
+    (void)thread;
+    memcpy(b->dst + from, b->src + from, ds_cpu_begin(b->n, b->pieces, i + 1) - from);
+}
+
+/* States are tens of megabytes, and the server copies some on the way through every prompt. */
+void ds_cpu_bytes(struct ds_cpu *c, void *dst, const void *src, size_t n)
+{
+    struct bytes b = { .dst = dst, .src = src, .n = n, .pieces = ds_cpu_pieces(c, n / 4, 1) };
+    if (n) ds_pool_run(c->pool, bytes_task, &b, b.pieces);
+}
+
 static void buf_get(struct ds_backend *be, void *dst, const struct ds_buf *src, size_t off, size_t n)
 {
     size_t es = elem_bytes(be, src->kind);
-    if (n) memcpy(dst, (const char *)src->p + off * es, n * es);
+    ds_cpu_bytes(ds_cpu_of(be), dst, (const char *)src->p + off * es, n * es);
 }
 
 static void buf_set(struct ds_backend *be, struct ds_buf *dst, size_t off, const void *src, size_t n)
 {
     size_t es = elem_bytes(be, dst->kind);
-    if (n) memcpy((char *)dst->p + off * es, src, n * es);
+    ds_cpu_bytes(ds_cpu_of(be), (char *)dst->p + off * es, src, n * es);
     ds_cpu_touch(dst);
 }
 

@@ -82,6 +82,7 @@ void ds_cpu_gdn_prep(struct ds_backend *be, struct ds_buf *prep, struct ds_buf *
 void ds_cpu_gdn(struct ds_backend *be, struct ds_buf *o, struct ds_buf *S, const struct ds_buf *prep, const struct ds_gdn_shape *sh, int n, int t0, int t1);
 void ds_cpu_conv_tail(struct ds_backend *be, struct ds_buf *dst, size_t off, const struct ds_buf *conv, const struct ds_buf *u,
                       const struct ds_gdn_shape *sh, int t);
+void ds_cpu_bytes(struct ds_cpu *c, void *dst, const void *src, size_t n);      /* memcpy by all threads */
 void ds_cpu_copy(struct ds_backend *be, struct ds_buf *dst, size_t off, const struct ds_buf *src, size_t n);
 void ds_cpu_gated_norm(struct ds_backend *be, struct ds_buf *y, const struct ds_buf *o, const struct ds_buf *z, const struct ds_weight *gain,
                        const struct ds_gdn_shape *sh, int n);

@@ -78,8 +78,7 @@ void ds_cpu_conv_tail(struct ds_backend *be, struct ds_buf *dst, size_t off, con
 
 void ds_cpu_copy(struct ds_backend *be, struct ds_buf *dst, size_t off, const struct ds_buf *src, size_t n)
 {
-    (void)be;
-    memcpy(ds_cpu_f32(dst) + off, ds_cpu_f32(src), n * sizeof(float));
+    ds_cpu_bytes(ds_cpu_of(be), ds_cpu_f32(dst) + off, ds_cpu_f32(src), n * sizeof(float));
 }
 
 void ds_cpu_gdn_prep(struct ds_backend *be, struct ds_buf *prep, struct ds_buf *conv, const struct ds_buf *u,
