@@ -9,7 +9,7 @@
 #include "chat_cases.h"
 #include "unit/vocab.h"
 
-extern const struct ds_route ds_routes_chat[], ds_routes_messages[], ds_routes_responses[];
+extern const struct ds_route ds_routes_chat[], ds_routes_completions[], ds_routes_messages[], ds_routes_responses[];
 
 static struct vocab chat_vocab;
 

@@ -116,7 +116,8 @@ bool ds_field_stops(const json_t *o, const char *name, struct ds_request *q, str
 bool ds_field_delivery(const json_t *o, struct ds_request *q, struct ds_refusal *r);
 /* OpenAI's stream_options. */
 bool ds_field_stream_options(const json_t *o, bool *include_usage, struct ds_refusal *r);
-/* Refuses a prompt that is empty or leaves no room in the window (both numbers in the sentence). */
+/* Refuses a prompt that is empty, and one that leaves no room in the window for one token more, unless q->max_new, which must be
+ * known, is 0 (both numbers in the sentence). */
 bool ds_request_fits(const struct ds_call *c, const struct ds_request *q, const char *param, struct ds_refusal *r);
 
 /* Control characters become '?': a request's words in a sentence or a log must not look like lines of their own. */

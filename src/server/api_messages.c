@@ -1,8 +1,6 @@
 /* POST /v1/messages and /v1/messages/count_tokens: Anthropic's chats. Progress goes into ping events. */
 #include "server/talk.h"
 
-#include "chat/value.h"
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -131,6 +129,22 @@ static void keep_block(struct messages *a)
     a->text.n = 0;
 }
 
+/* One delta of the open block. */
+static void delta(struct messages *a, const char *type, const char *member, const char *text, size_t n)
+{
+    struct ds_json_out j;
+    begin_event(a, &j, "content_block_delta");
+    ds_jo_member_int(&j, "index", a->n_blocks - 1);
+    ds_jo_key(&j, "delta");
+    ds_jo_obj(&j);
+    ds_jo_member_str(&j, "type", type);
+    ds_jo_key(&j, member);
+    ds_jo_strn(&j, text, n);
+    ds_jo_obj_end(&j);
+    end_event(a, &j);
+}
+
+/* Clients that keep the signature of a thinking block take it from its last delta: here it is empty. */
 static void close_block(struct messages *a)
 {
     struct ds_json_out j;
@@ -138,6 +152,7 @@ static void close_block(struct messages *a)
     if (!a->t.stream) {
         keep_block(a);
     } else {
+        if (a->block == THINKING) delta(a, "signature_delta", "signature", "", 0);
         begin_event(a, &j, "content_block_stop");
         ds_jo_member_int(&j, "index", a->n_blocks - 1);
         end_event(a, &j);
@@ -173,20 +188,8 @@ static void add(struct messages *a, const char *text, size_t n)
 {
     static const char *const types[] = { "", "thinking_delta", "text_delta", "input_json_delta" };
     static const char *const members[] = { "", "thinking", "text", "partial_json" };
-    struct ds_json_out j;
-    if (!a->t.stream) {
-        ds_bytes_add(&a->text, text, n);
-        return;
-    }
-    begin_event(a, &j, "content_block_delta");
-    ds_jo_member_int(&j, "index", a->n_blocks - 1);
-    ds_jo_key(&j, "delta");
-    ds_jo_obj(&j);
-    ds_jo_member_str(&j, "type", types[a->block]);
-    ds_jo_key(&j, members[a->block]);
-    ds_jo_strn(&j, text, n);
-    ds_jo_obj_end(&j);
-    end_event(a, &j);
+    if (a->t.stream) delta(a, types[a->block], members[a->block], text, n);
+    else ds_bytes_add(&a->text, text, n);
 }
 
 static void said(void *ctx, enum ds_said kind, const char *text, size_t n)
@@ -368,15 +371,6 @@ static bool read_system(const struct ds_call *c, struct messages *a, struct ds_r
 
 /* --- messages --------------------------------------------------------------------------------------------- */
 
-static void say_json(struct messages *a, const json_t *v)
-{
-    struct ds_bytes b;
-    ds_bytes_init(&b, INT32_MAX);
-    ds_value_dump(&b, v);
-    if (b.n) ds_dialog_text(a->t.d, b.p, b.n);
-    ds_bytes_free(&b);
-}
-
 static bool read_type(const json_t *block, const char *where, const char **type, struct ds_refusal *r)
 {
     struct ds_name name = ds_name(where, "type");
@@ -392,7 +386,7 @@ static bool read_result_block(struct messages *a, const json_t *b, const char *w
     const char *type;
     if (!read_type(b, where, &type, r)) return false;
     if (!strcmp(type, "text")) return ds_talk_part(&a->t, b, where, r);
-    say_json(a, b);
+    ds_talk_json(&a->t, b);
     return true;
 }
 
@@ -460,7 +454,7 @@ static bool read_block(struct messages *a, const json_t *b, struct turn *t, cons
         return ds_field_text(b, ds_name(where, "id").s, &id, r) && ds_talk_call(&a->t, b, where, "input", r);
     gap_in_turn(a, t);
     if (!strcmp(type, "text")) return ds_talk_part(&a->t, b, where, r);
-    say_json(a, b);                          /* a kind that this server does not know: the model sees what it is */
+    ds_talk_json(&a->t, b);                  /* a kind that this server does not know: the model sees what it is */
     return true;
 }
 

@@ -189,7 +189,7 @@ static void item(const struct responses *a, bool whole, struct ds_json_out *j)
     ds_jo_obj(j);
     ds_jo_member_str(j, "id", a->item_id);
     ds_jo_member_str(j, "type", types[a->item]);
-    ds_jo_member_str(j, "status", whole ? "completed" : "in_progress");
+    ds_jo_member_str(j, "status", !whole ? "in_progress" : a->cut ? "incomplete" : "completed");
     if (is_call(a->item)) {
         ds_jo_member_str(j, "call_id", a->call_id);
         ds_jo_member_text(j, "name", &a->name);
@@ -403,10 +403,11 @@ static void on_finish(void *ctx, const struct ds_ending *f, struct ds_bytes *out
     struct ds_json_out j;
     a->out = out;
     ds_talk_finish(&a->t, f);
+    a->cut = ds_talk_is_cut(&a->t, f);
     if (is_call(a->item)) a->item = NO_ITEM;         /* it was cut, and must not look whole: it has no "done" */
     close_item(a);
     if (a->t.stream) {
-        response_event(a, ds_talk_is_cut(&a->t, f) ? "response.incomplete" : "response.completed", f, NULL);
+        response_event(a, a->cut ? "response.incomplete" : "response.completed", f, NULL);
         return;
     }
     ds_jo_init(&j, out, false);

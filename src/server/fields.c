@@ -283,8 +283,10 @@ bool ds_request_fits(const struct ds_call *c, const struct ds_request *q, const 
     long long n = (long long)q->prompt.n, window = (long long)ds_engine_info(c->g)->ctx;
     if (!n) return ds_refuse(r, 400, param, "the prompt is empty, expected at least one token");
     /* Agents shorten their context when they read this code (OpenAI's) or these words (Anthropic's). */
-    if (n > window) {
-        ds_refuse(r, 400, param, "prompt is too long: %lld tokens > %lld maximum, which is the window", n, window);
+    bool answers = q->max_new != 0;
+    if (n > window - answers) {
+        if (n > window) ds_refuse(r, 400, param, "prompt is too long: %lld tokens > %lld maximum, which is the window", n, window);
+        else ds_refuse(r, 400, param, "prompt is too long: %lld tokens > %lld maximum, as an answer needs room in the window", n, window - 1);
         r->code = "context_length_exceeded";
         return false;
     }

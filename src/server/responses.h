@@ -15,6 +15,7 @@ struct responses {
     json_t *tools, *choice;         /* the request's own; NULL: none */
     json_t *custom;                 /* an object whose keys are the names of the custom tools */
     enum item item;                 /* the one that is open */
+    bool cut;                       /* the answer ended before it did */
     int n_items;                    /* those that were opened */
     char item_id[48], call_id[48];
     struct ds_bytes name, text;     /* of the open item: a call's name; its text or arguments */

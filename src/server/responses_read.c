@@ -7,14 +7,16 @@
 /* --- input ------------------------------------------------------------------------------------------------- */
 
 /* What an assistant says in one turn comes as several items: reasoning, then words, then calls, all of one message. */
-struct turn { bool open, called; };
+struct turn {
+    bool open, called;
+    bool words, shown;              /* something was said in it; the last of it was an item as its JSON */
+};
 
 static void begin_assistant(struct responses *a, struct turn *t, bool goes_on)
 {
     if (t->open && goes_on) return;
     ds_dialog_begin(a->t.d, DS_ROLE_ASSISTANT);
-    t->open = true;
-    t->called = false;
+    *t = (struct turn){ .open = true };
 }
 
 static bool read_message(struct responses *a, const json_t *m, const char *where, struct turn *t, struct ds_refusal *r)
@@ -23,6 +25,9 @@ static bool read_message(struct responses *a, const json_t *m, const char *where
     if (!ds_talk_role(m, where, "system developer user assistant", &role, r)) return false;
     if (role == DS_ROLE_ASSISTANT) {
         begin_assistant(a, t, !t->called);
+        if (t->shown) ds_dialog_text(a->t.d, "\n\n", 2);
+        t->words = true;
+        t->shown = false;
     } else {
         ds_dialog_begin(a->t.d, role);
         t->open = false;
@@ -75,6 +80,36 @@ static bool ends_with(const char *s, const char *end)
     return n >= m && !strcmp(s + n - m, end);
 }
 
+/* Items of tools that others run, and notes of the client's own, are shown as their JSON, so that a session that began elsewhere
+ * goes on: what was asked for in the assistant's turn, what came of it as a tool's answer, all else as a system message. What is
+ * not text (an image in base64, an encrypted note) is left out of it. */
+static bool show_item(struct responses *a, const json_t *m, const char *type, struct turn *t, struct ds_refusal *r)
+{
+    json_t *shown = json_copy((json_t *)(uintptr_t)m);
+    if (!shown) return ds_refuse(r, 503, NULL, "no memory for the request");
+    json_object_del(shown, "encrypted_content");
+    if (!strcmp(type, "image_generation_call")) json_object_del(shown, "result");
+    if (ends_with(type, "_call") || ends_with(type, "_request")) {
+        begin_assistant(a, t, !t->called);
+        if (t->words) ds_dialog_text(a->t.d, "\n\n", 2);
+        t->words = t->shown = true;
+    } else {
+        ds_dialog_begin(a->t.d, ends_with(type, "_output") || ends_with(type, "_response") ? DS_ROLE_TOOL : DS_ROLE_SYSTEM);
+        t->open = false;
+    }
+    ds_talk_json(&a->t, shown);
+    json_decref(shown);
+    return true;
+}
+
+/* The answer of a tool that the client ran: its text. */
+static bool read_output(struct responses *a, const json_t *m, const char *where, struct turn *t, struct ds_refusal *r)
+{
+    t->open = false;
+    ds_dialog_begin(a->t.d, DS_ROLE_TOOL);
+    return ds_talk_content(&a->t, m, ds_name(where, "output").s, "\n\n", r);
+}
+
 static bool read_item(struct responses *a, const json_t *m, const char *where, struct turn *t, struct ds_refusal *r)
 {
     static const struct ds_rule rules[] = {
@@ -87,11 +122,15 @@ static bool read_item(struct responses *a, const json_t *m, const char *where, s
     if (!strcmp(type, "reasoning")) return read_reasoning(a, m, where, t, r);
     if (!strcmp(type, "function_call")) return read_call(a, m, where, t, r);
     if (!strcmp(type, "custom_tool_call")) return read_custom_call(a, m, where, t, r);
-    if (!ends_with(type, "_call_output"))
-        return ds_refuse(r, 400, of.s, "'%s' is '%.40s', an item that cannot be read here", of.s, type);
-    t->open = false;
-    ds_dialog_begin(a->t.d, DS_ROLE_TOOL);
-    return ds_talk_content(&a->t, m, ds_name(where, "output").s, "\n\n", r);
+    if (!strcmp(type, "item_reference"))
+        return ds_refuse(r, 400, of.s, "'%s' is 'item_reference', but nothing is kept here: send the item itself", of.s);
+    if (!strncmp(type, "input_", 6) || !strcmp(type, "image"))
+        return ds_refuse(r, 400, of.s, "'%s' is '%.40s', which is a part of a message and no item", of.s, type);
+    if (!strcmp(type, "computer_call_output"))
+        return ds_refuse(r, 400, of.s, "'%s' is 'computer_call_output', an image: only text is read here", of.s);
+    bool own = !strcmp(type, "function_call_output") || !strcmp(type, "custom_tool_call_output");
+    if (own || (ends_with(type, "_call_output") && json_is_string(json_object_get(m, "output")))) return read_output(a, m, where, t, r);
+    return show_item(a, m, type, t, r);
 }
 
 static bool read_input(struct responses *a, const json_t *body, struct ds_refusal *r)

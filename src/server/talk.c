@@ -1,5 +1,7 @@
 #include "server/talk.h"
 
+#include "chat/value.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -121,6 +123,15 @@ bool ds_talk_content(struct ds_talk *t, const json_t *m, const char *name, const
         if (!ds_talk_part(t, p, ds_item(name, i).s, r)) return false;
     }
     return true;
+}
+
+void ds_talk_json(struct ds_talk *t, const json_t *v)
+{
+    struct ds_bytes b;
+    ds_bytes_init(&b, INT32_MAX);
+    ds_value_dump(&b, v);
+    if (b.n) ds_dialog_text(t->d, b.p, b.n);
+    ds_bytes_free(&b);
 }
 
 bool ds_talk_call(struct ds_talk *t, const json_t *call, const char *where, const char *arguments, struct ds_refusal *r)

@@ -40,6 +40,8 @@ bool ds_talk_role(const json_t *m, const char *where, const char *words, enum ds
 bool ds_talk_content(struct ds_talk *t, const json_t *m, const char *name, const char *gap, struct ds_refusal *r);
 /* One part of type `type` ("text" where it has none), by its words alone. */
 bool ds_talk_part(struct ds_talk *t, const json_t *part, const char *where, struct ds_refusal *r);
+/* Shows v to the model as its JSON, appended to the message begun last. */
+void ds_talk_json(struct ds_talk *t, const json_t *v);
 /* A call that the assistant made: its name, and under `arguments` an object, or a string with one. */
 bool ds_talk_call(struct ds_talk *t, const json_t *call, const char *where, const char *arguments, struct ds_refusal *r);
 /* One function, with its name and description: kept under its name, shown to the model in the family's form. parameters: the

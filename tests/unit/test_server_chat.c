@@ -213,6 +213,7 @@ static void answers_of_messages(void)
                     "event: ping\n", "event: message_start\n", "\"input_tokens\":6", "\"cache_read_input_tokens\":4",
                     "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"thinking\"",
                     "\"delta\":{\"type\":\"thinking_delta\",\"thinking\":\"hm\"}",
+                    "\"index\":0,\"delta\":{\"type\":\"signature_delta\",\"signature\":\"\"}",
                     "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":0}",
                     "\"index\":1,\"content_block\":{\"type\":\"text\",\"text\":\"\"}",
                     "\"delta\":{\"type\":\"text_delta\",\"text\":\"We\"}", "\"index\":1}",
@@ -242,8 +243,23 @@ static void answers_of_responses(void)
                     "event: response.output_text.delta\n", "\"delta\":\"We\"", "event: response.output_text.done\n", "\"text\":\"Well\"",
                     "event: response.output_item.added\n", "event: response.function_call_arguments.delta\n",
                     "event: response.function_call_arguments.done\n", "event: response.output_item.done\n", "event: response.completed\n");
-    EXPECT_IN_ORDER(answer_to(ds_routes_responses, q("{" RBODY "}"), "</think>a", DS_FINISH_LENGTH),
-                    "\"status\":\"incomplete\"", "\"incomplete_details\":{\"reason\":\"max_output_tokens\"}");
+}
+
+/* What the limit cuts, words or thoughts, is incomplete itself, and what was whole before it is not. */
+static void items_that_are_cut(void)
+{
+    static const struct { const char *pieces, *whole, *cut; } t[] = {
+        { "hm</think>a", "\"type\":\"reasoning\",\"status\":\"completed\"", "\"type\":\"message\",\"status\":\"incomplete\"" },
+        { "hm", "", "\"type\":\"reasoning\",\"status\":\"incomplete\"" },
+    };
+    static const enum ds_finish why[] = { DS_FINISH_LENGTH, DS_FINISH_WINDOW };
+    for (size_t i = 0; i < 4; i++) {
+        const char *whole = t[i / 2].whole, *cut = t[i / 2].cut, *pieces = t[i / 2].pieces;
+        EXPECT_IN_ORDER(answer_to(ds_routes_responses, q("{" RBODY "}"), pieces, why[i % 2]),
+                        "\"status\":\"incomplete\"", "\"incomplete_details\":{\"reason\":\"max_output_tokens\"}", whole, cut);
+        EXPECT_IN_ORDER(answer_to(ds_routes_responses, q("{" RBODY ", 'stream': true}"), pieces, why[i % 2]), whole,
+                        "event: response.output_item.done\n", cut, "event: response.incomplete\n", "\"output\":[", whole, cut);
+    }
 }
 
 /* Trouble after the answer has begun has each API's own form. */
@@ -366,6 +382,7 @@ static void fields_of_responses(void)
     static const struct wrong t[] = {
         { R, "input", "'input': []" }, { R, "input", "'input': null" }, { R, "input", "'input': 5" }, { R, "input", "'input': {}" },
         { R, "input[0]", "'input': [5]" }, { R, "input[0].type", "'input': [{'type': 5}]" }, { R, "input[0].type", "'input': [{'type': 'image'}]" },
+        { R, "input[0].type", "'input': [{'type': 'item_reference', 'id': 'x'}]" },
         { R, "input[0].role", "'input': [{'role': 'tool'}]" }, { R, "input[0].content", "'input': [{'role': 'user', 'content': 5}]" },
         { R, "input[0].content[0].type", "'input': [{'role': 'user', 'content': [{'type': 'input_image'}]}]" },
         { R, "input[0].name", "'input': [{'type': 'function_call', 'arguments': '{}'}]" },
@@ -501,6 +518,41 @@ static void forced_calls_that_fail(void)
                               DS_FINISH_END), "\"content\":\"cd\"");       /* a beginning that the client gave is not told back */
 }
 
+/* Items of tools that others run: a session that began elsewhere goes on, and the model sees what was done there. */
+static void items_of_other_tools(void)
+{
+#define INPUT(items) prompt_of(R, q("{'reasoning': {'effort': 'none'}, 'input': [{'role': 'user', 'content': 'q'}, " items "]}"))
+#define SAID(text) USER "q" END ASSISTANT CLOSED text
+    static const char *const calls[] = { "web_search_call", "local_shell_call", "shell_call", "apply_patch_call", "image_generation_call",
+                                         "tool_search_call", "file_search_call", "mcp_approval_request", "next_years_call" };
+    static const char *const notes[] = { "compaction", "ghost_snapshot", "mcp_list_tools", "next_years_note" };
+    char body[512], want[512];
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        snprintf(body, sizeof body, "{'reasoning': {'effort': 'none'}, 'input': [{'role': 'user', 'content': 'q'}, {'type': '%s', 'id': 'x',"
+                 " 'action': {'a': 1}}, {'role': 'assistant', 'content': 'Well'}, {'role': 'user', 'content': 'r'}]}", calls[i]);
+        snprintf(want, sizeof want, USER "q" END ASSISTANT "{\"type\": \"%s\", \"id\": \"x\", \"action\": {\"a\": 1}}\n\nWell" END
+                 USER "r" END ASSISTANT CLOSED, calls[i]);
+        EXPECT(prompt_of(R, q(body)), want);
+    }
+    for (size_t i = 0; i < sizeof notes / sizeof *notes; i++) {
+        snprintf(body, sizeof body, "{'reasoning': {'effort': 'none'}, 'input': [{'role': 'user', 'content': 'q'}, {'type': '%s',"
+                 " 'encrypted_content': 'gAAA'}]}", notes[i]);
+        snprintf(want, sizeof want, USER "q" END USER "<system-reminder>\n{\"type\": \"%s\"}\n</system-reminder>" END ASSISTANT CLOSED, notes[i]);
+        EXPECT(prompt_of(R, q(body)), want);
+    }
+    EXPECT_IN_ORDER(INPUT("{'role': 'assistant', 'content': 'Hm.'}, {'type': 'shell_call', 'call_id': 'x', 'action': {'commands': ['ls']}},"
+                          " {'type': 'shell_call_output', 'call_id': 'x', 'output': [{'stdout': 'a', 'stderr': ''}]}"),
+                    "Hm.\n\n{\"type\": \"shell_call\"", "{\"commands\": [\"ls\"]}", END USER "<tool_response>\n{\"type\": \"shell_call_output\"",
+                    "\"stdout\": \"a\"", "\n</tool_response>" END ASSISTANT CLOSED);
+    EXPECT_IN_ORDER(INPUT("{'type': 'local_shell_call', 'call_id': 'x'}, {'type': 'local_shell_call_output', 'call_id': 'x', 'output': 'a b'}"),
+                    END USER "<tool_response>\na b\n</tool_response>");
+    CHECK(!strstr(INPUT("{'type': 'image_generation_call', 'id': 'x', 'result': 'AAAA'}"), "AAAA"));
+    EXPECT(INPUT("{'type': 'item_reference', 'id': 'x'}"),
+           "400 input[1].type: 'input[1].type' is 'item_reference', but nothing is kept here: send the item itself");
+    EXPECT_IN_ORDER(INPUT("{'type': 'computer_call_output', 'output': {'type': 'computer_screenshot'}}"), "400 input[1].type: ", "only text is read here");
+    EXPECT_IN_ORDER(INPUT("{'type': 'input_text', 'text': 'q'}"), "400 input[1].type: ", "a part of a message and no item");
+}
+
 /* Tools with free text, as Codex patches files: a function with one string for the model, items of their own for the client. */
 static void custom_tools_of_responses(void)
 {
@@ -601,6 +653,35 @@ static void counting_notes_nothing(void)
     }
 }
 
+/* To the last token: where not one more has room there is no answer to give, in any API, but tokens can be counted. */
+static void prompts_that_fill_the_window(void)
+{
+    static const struct { const struct ds_route *route; const char *head, *tail; } t[] = {
+        { ds_routes_chat, "{'messages': [{'role': 'user', 'content': '", "'}]}" },
+        { ds_routes_messages, "{'max_tokens': 5, 'messages': [{'role': 'user', 'content': '", "'}]}" },
+        { ds_routes_responses, "{'input': '", "'}" }, { ds_routes_completions, "{'prompt': '", "'}" },
+        { ds_routes_completions, "{'max_tokens': 0, 'prompt': '", "'}" },
+        { ds_routes_chat, "{'max_tokens': 0, 'messages': [{'role': 'user', 'content': '", "'}]}" },
+    };
+    static char body[8192];
+    struct ds_reply r;
+    for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
+        snprintf(body, sizeof body, "%s%s%s", q(t[i].head), "xx", q(t[i].tail));
+        call(&r, t[i].route, body);
+        REQUIRE(r.request && !r.refusal.status);
+        size_t around = r.request->prompt.n - 2, needs = i < 4;
+        chat_reply_free(&r);
+        for (size_t n = 4094; n <= 4097; n++) {
+            snprintf(body, sizeof body, "%s%0*d%s", q(t[i].head), (int)(n - around), 0, q(t[i].tail));
+            call(&r, t[i].route, body);
+            CHECK_MSG((r.refusal.status == 400) == (n + needs > 4096), "%s: %zu tokens gave %d", t[i].head, n, r.refusal.status);
+            CHECK(!r.refusal.status || (r.refusal.code && !strcmp(r.refusal.code, "context_length_exceeded")));
+            if (n == 4096 && needs) CHECK(strstr(r.refusal.msg, "prompt is too long: 4096 tokens > 4095 maximum, as an answer needs room"));
+            chat_reply_free(&r);
+        }
+    }
+}
+
 /* A request's words in a refusal make no new line in a log. */
 static void refusals_are_one_line(void)
 {
@@ -629,6 +710,7 @@ static const struct ds_test tests[] = {
     { "answers_of_chat", answers_of_chat },
     { "answers_of_messages", answers_of_messages },
     { "answers_of_responses", answers_of_responses },
+    { "items_that_are_cut", items_that_are_cut },
     { "answers_that_fail", answers_that_fail },
     { "nonce_is_taken_out", nonce_is_taken_out },
     { "fields_of_chat", fields_of_chat },
@@ -637,6 +719,7 @@ static const struct ds_test tests[] = {
     { "numbers_of_any_length", numbers_of_any_length },
     { "results_of_tools_alone", results_of_tools_alone },
     { "forced_calls_that_fail", forced_calls_that_fail },
+    { "items_of_other_tools", items_of_other_tools },
     { "custom_tools_of_responses", custom_tools_of_responses },
     { "calls_in_parts", calls_in_parts },
     { "custom_tools_in_parts", custom_tools_in_parts },
@@ -644,6 +727,7 @@ static const struct ds_test tests[] = {
     { "counting_notes_nothing", counting_notes_nothing },
     { "refusals_are_one_line", refusals_are_one_line },
     { "prompts_past_the_window", prompts_past_the_window },
+    { "prompts_that_fill_the_window", prompts_that_fill_the_window },
 };
 
 int main(int argc, char **argv)
