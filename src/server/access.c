@@ -21,6 +21,8 @@ static bool same_but_case(const char *a, const char *b, size_t n)
     return true;
 }
 
+bool ds_access_same_word(const char *a, const char *b) { return strlen(a) == strlen(b) && same_but_case(a, b, strlen(a)); }
+
 /* What follows the scheme "Bearer", whose case does not count (RFC 9110, 11.1); NULL: another scheme, or nothing. */
 static const char *bearer_token(const char *s)
 {

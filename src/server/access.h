@@ -20,4 +20,7 @@ bool ds_access_reads(const struct ds_server_options *o, const char *origin);
 /* True, or refused with 403: a page posts that neither came from here nor has a --cors-origin. */
 bool ds_access_posts(const struct ds_server_options *o, const struct ds_visitor *v, struct ds_refusal *r);
 
+/* Equal but for the case of letters, as words in headers are. */
+bool ds_access_same_word(const char *a, const char *b);
+
 #endif

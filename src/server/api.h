@@ -63,8 +63,10 @@ struct ds_route {
 /* Every API file has a table of its own; routes.c lists the tables. */
 extern const struct ds_route *const ds_route_tables[];
 
-/* {"error":{"message","type","param","code"}}: OpenAI's shape, and that of paths that belong to nobody. */
+/* {"error":{"message","type","param","code"}}: OpenAI's shape, and that of paths that belong to nobody. code: a string or null. */
 void ds_error_openai(const struct ds_refusal *r, struct ds_bytes *out);
+/* {"type":"error","error":{"type","message"}}: Anthropic's. */
+void ds_error_anthropic(const struct ds_refusal *r, struct ds_bytes *out);
 
 /* The object that a body is; NULL: refused. Half a surrogate pair in a string becomes U+FFFD, in place; a depth above 128 and
  * more than 8 Mi values are refused. A new reference. */
@@ -101,11 +103,17 @@ struct ds_name { char s[96]; };
 struct ds_name ds_name(const char *where, const char *key);
 struct ds_name ds_item(const char *where, size_t i);
 
-/* Fields that change nothing here, but have a type all the same; and those that would change the answer and cannot be
- * honoured: DS_RULE_NOT refuses them unless they say nothing (null, false, empty), and `words` says why. */
-enum ds_rule_kind { DS_RULE_END, DS_RULE_TEXT, DS_RULE_BOOL, DS_RULE_COUNT, DS_RULE_OBJECT, DS_RULE_ARRAY, DS_RULE_WORD, DS_RULE_NOT };
+/* Fields that change nothing here, but have a type all the same (STRINGS: an object whose values are strings); and those that would
+ * change the answer and cannot be honoured, of the type in their kind's name (NO_NAME: a string or an object): they are refused
+ * unless they say nothing (null, false, an empty array), and `words` says why. */
+enum ds_rule_kind {
+    DS_RULE_END, DS_RULE_TEXT, DS_RULE_BOOL, DS_RULE_COUNT, DS_RULE_OBJECT, DS_RULE_ARRAY, DS_RULE_STRINGS, DS_RULE_WORD,
+    DS_RULE_NO_TEXT, DS_RULE_NO_BOOL, DS_RULE_NO_OBJECT, DS_RULE_NO_ARRAY, DS_RULE_NO_NAME
+};
 struct ds_rule { enum ds_rule_kind kind; const char *name, *words; };
 bool ds_field_rules(const json_t *o, const char *where, const struct ds_rule *rules, struct ds_refusal *r);
+/* An array of objects, whose "type", where they have one, is the word; word NULL: any text. Absent and null: *v becomes NULL. */
+bool ds_field_objects(const json_t *o, const char *name, const char *word, const json_t **v, struct ds_refusal *r);
 
 /* Groups of fields that APIs share. temperature, top_p, top_k, min_p, seed, repetition_penalty; presence_penalty,
  * frequency_penalty, logit_bias. Nothing given: greedy. */

@@ -32,7 +32,7 @@ static const char *error_type(int status)
     }
 }
 
-static void error_shape(const struct ds_refusal *r, struct ds_bytes *out)
+void ds_error_anthropic(const struct ds_refusal *r, struct ds_bytes *out)
 {
     struct ds_json_out j;
     ds_jo_init(&j, out, false);
@@ -309,7 +309,7 @@ static void on_error(void *ctx, int status, const char *sentence, struct ds_byte
     struct ds_refusal r;
     ds_refuse(&r, status, NULL, "%s", sentence);
     if (a->t.stream) ds_sse_begin(out, "error");
-    error_shape(&r, out);
+    ds_error_anthropic(&r, out);
     if (a->t.stream) ds_sse_end(out);
 }
 
@@ -349,6 +349,8 @@ static size_t nonce_line(const char *s)
 static bool read_system_without(struct messages *a, const json_t *v, const json_t *first, size_t skip, struct ds_refusal *r)
 {
     size_t left = json_string_length(first) - skip;
+    const json_t *cache;
+    if (json_is_array(v) && !ds_field_json(json_array_get(v, 0), "system[0].cache_control", JSON_OBJECT, &cache, r)) return false;
     ds_dialog_text(a->t.d, json_string_value(first) + skip, left);
     for (size_t i = 1; json_is_array(v) && i < json_array_size(v); i++) {
         if (left || i > 1) ds_dialog_text(a->t.d, "\n\n", 2);
@@ -491,8 +493,11 @@ static bool read_tools(const struct ds_call *c, struct messages *a, struct ds_re
     if (!ds_field_json(c->body, "tools", JSON_ARRAY, &tools, r)) return false;
     json_array_foreach((json_t *)(uintptr_t)tools, i, tool) {
         const char *type = NULL;
+        const json_t *cache;
         struct ds_name where = ds_item("tools", i);
-        if (!ds_is_object(tool, where.s, r) || !ds_field_text(tool, ds_name(where.s, "type").s, &type, r)) return false;
+        if (!ds_is_object(tool, where.s, r) || !ds_field_text(tool, ds_name(where.s, "type").s, &type, r) ||
+            !ds_field_json(tool, ds_name(where.s, "cache_control").s, JSON_OBJECT, &cache, r))
+            return false;
         if (!json_object_get(tool, "input_schema") && ds_talk_leaves_out(c, type, "custom")) continue;
         if (!ds_talk_tool(&a->t, tool, where.s, "input_schema", r)) return false;
     }
@@ -537,16 +542,17 @@ static bool check_others(const json_t *body, struct ds_refusal *r)
     static const struct ds_rule rules[] = {
         { DS_RULE_OBJECT, "metadata", NULL }, { DS_RULE_TEXT, "service_tier", NULL }, { DS_RULE_TEXT, "inference_geo", NULL },
         { DS_RULE_OBJECT, "context_management", NULL }, { DS_RULE_OBJECT, "cache_control", NULL },
-        { DS_RULE_NOT, "container", "nothing is run here" }, { DS_RULE_NOT, "mcp_servers", "tools of other servers are not called here" },
-        { DS_RULE_NOT, "output_format", "answers are held to no schema" }, { DS_RULE_END, NULL, NULL },
+        { DS_RULE_NO_NAME, "container", "nothing is run here" }, { DS_RULE_NO_ARRAY, "mcp_servers", "tools of other servers are not called here" },
+        { DS_RULE_NO_OBJECT, "output_format", "answers are held to no schema" }, { DS_RULE_END, NULL, NULL },
     };
     static const struct ds_rule of_output[] = {
-        { DS_RULE_WORD, "effort", "low medium high xhigh max" }, { DS_RULE_NOT, "format", "answers are held to no schema" },
+        { DS_RULE_WORD, "effort", "low medium high xhigh max" }, { DS_RULE_NO_OBJECT, "format", "answers are held to no schema" },
         { DS_RULE_END, NULL, NULL },
     };
-    const json_t *output, *metadata = json_object_get(body, "metadata");
+    const json_t *output, *edits, *metadata = json_object_get(body, "metadata"), *context = json_object_get(body, "context_management");
     const char *user;
     return ds_field_rules(body, "", rules, r) && ds_field_text(metadata, "metadata.user_id", &user, r) &&
+           ds_field_objects(context, "context_management.edits", NULL, &edits, r) &&
            ds_field_json(body, "output_config", JSON_OBJECT, &output, r) && ds_field_rules(output, "output_config", of_output, r);
 }
 
@@ -604,7 +610,7 @@ static void count_tokens(const struct ds_call *c, struct ds_reply *r)
 }
 
 const struct ds_route ds_routes_messages[] = {
-    { "POST", "/v1/messages", handle, error_shape, false },
-    { "POST", "/v1/messages/count_tokens", count_tokens, error_shape, false },
+    { "POST", "/v1/messages", handle, ds_error_anthropic, false },
+    { "POST", "/v1/messages/count_tokens", count_tokens, ds_error_anthropic, false },
     { NULL, NULL, NULL, NULL, false }
 };

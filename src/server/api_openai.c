@@ -377,8 +377,8 @@ static bool read_assistant(struct chat *a, const json_t *m, const char *where, s
 static bool read_message(struct chat *a, const json_t *m, const char *where, struct ds_refusal *r)
 {
     static const struct ds_rule others[] = {
-        { DS_RULE_TEXT, "name", NULL }, { DS_RULE_TEXT, "tool_call_id", NULL }, { DS_RULE_NOT, "audio", "only text is read here" },
-        { DS_RULE_NOT, "function_call", "'tool_calls' took its place" }, { DS_RULE_END, NULL, NULL },
+        { DS_RULE_TEXT, "name", NULL }, { DS_RULE_TEXT, "tool_call_id", NULL }, { DS_RULE_NO_OBJECT, "audio", "only text is read here" },
+        { DS_RULE_NO_OBJECT, "function_call", "'tool_calls' took its place" }, { DS_RULE_END, NULL, NULL },
     };
     enum ds_chat_role role;
     if (!ds_is_object(m, where, r) || !ds_talk_role(m, where, "system developer user assistant tool function", &role, r) ||
@@ -441,9 +441,9 @@ static bool check_others(const json_t *body, struct ds_refusal *r)
     static const struct ds_rule rules[] = {
         { DS_RULE_TEXT, "user", NULL }, { DS_RULE_TEXT, "service_tier", NULL }, { DS_RULE_TEXT, "safety_identifier", NULL },
         { DS_RULE_TEXT, "prompt_cache_key", NULL }, { DS_RULE_TEXT, "prompt_cache_retention", NULL }, { DS_RULE_BOOL, "store", NULL },
-        { DS_RULE_OBJECT, "metadata", NULL }, { DS_RULE_OBJECT, "prediction", NULL }, { DS_RULE_WORD, "verbosity", "low medium high" },
-        { DS_RULE_NOT, "functions", "'tools' took its place" }, { DS_RULE_NOT, "function_call", "'tool_choice' took its place" },
-        { DS_RULE_NOT, "audio", "answers are text" }, { DS_RULE_NOT, "web_search_options", "nothing is searched here" },
+        { DS_RULE_STRINGS, "metadata", NULL }, { DS_RULE_OBJECT, "prediction", NULL }, { DS_RULE_WORD, "verbosity", "low medium high" },
+        { DS_RULE_NO_ARRAY, "functions", "'tools' took its place" }, { DS_RULE_NO_NAME, "function_call", "'tool_choice' took its place" },
+        { DS_RULE_NO_OBJECT, "audio", "answers are text" }, { DS_RULE_NO_OBJECT, "web_search_options", "nothing is searched here" },
         { DS_RULE_END, NULL, NULL },
     };
     const json_t *format, *modalities, *m;

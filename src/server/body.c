@@ -34,8 +34,17 @@ static size_t mend_escape(char *p, size_t i, size_t n)
     return i + 6;
 }
 
-/* A key of an object: the string before the last colon. */
-struct key { const char *p; size_t n; };
+/* Where a value stands: at each level the key before the last colon, or in an array the number of commas. */
+struct place { const char *key; size_t n, index; bool array; };
+
+static void name_place(const struct place *at, int depth, char *dst, size_t size)
+{
+    size_t n = 0;
+    for (int i = 1; i <= depth && n < size; i++) {
+        if (at[i].array) n += (size_t)snprintf(dst + n, size - n, "[%zu]", at[i].index);
+        else n += (size_t)snprintf(dst + n, size - n, "%s%.*s", n ? "." : "", at[i].n < size ? (int)at[i].n : (int)size, at[i].key);
+    }
+}
 
 /* A whole number that 64 bits do not hold, as a decimal fraction of the same length: the JSON library takes no larger ones. */
 static void shorten(char *p, size_t n)
@@ -49,13 +58,13 @@ static void shorten(char *p, size_t n)
 }
 
 /* A number that no field can take is refused here, where its digits are at hand. */
-static bool check_number(char *p, size_t n, struct key key, struct ds_refusal *r)
+static bool check_number(char *p, size_t n, const struct place *at, int depth, struct ds_refusal *r)
 {
     size_t sign = *p == '-', digits = strspn(p + sign, "0123456789");
     bool whole = sign + digits == n, huge = digits >= 300 || memchr(p, 'e', n) || memchr(p, 'E', n);
-    char name[64];
+    char name[64] = "";
     if (huge && !isfinite(strtod(p, NULL))) {
-        snprintf(name, sizeof name, "%.*s", key.n < 60 ? (int)key.n : 60, key.p);
+        name_place(at, depth, name, sizeof name);
         return ds_refuse(r, 400, name, "'%s' holds the number %.*s%s, which is out of every range", name, n < 40 ? (int)n : 40, p,
                          n < 40 ? "" : "...");
     }
@@ -82,20 +91,24 @@ static bool prepare(char *p, size_t n, struct ds_refusal *r)
 {
     int depth = 0;
     size_t values = 1, len;
-    struct key string = { "", 0 }, key = string;
+    struct place at[DEPTH_MAX + 2] = { { .key = "" } };
+    const char *string = "";
+    size_t n_string = 0;
     for (size_t i = 0; i < n; i += len) {
         char c = p[i];
         len = 1;
         if (c == '"') {
             len = string_length(p + i, n - i);
-            string = (struct key){ p + i + 1, len > 2 ? len - 2 : 0 };
+            string = p + i + 1;
+            n_string = len > 2 ? len - 2 : 0;
         } else if (c == '-' || (c >= '0' && c <= '9')) {
             len = number_length(p + i);
-            if (!check_number(p + i, len, key, r)) return false;
+            if (!check_number(p + i, len, at, depth, r)) return false;
         }
-        if (c == ':') key = string;
-        if (c == '[' || c == '{') depth++;
-        if (c == ']' || c == '}') depth--;
+        if (c == ':') at[depth].key = string, at[depth].n = n_string;
+        if (c == ',') at[depth].index++;
+        if (c == '[' || c == '{') at[++depth] = (struct place){ .key = "", .array = c == '[' };
+        if ((c == ']' || c == '}') && depth) depth--;
         if (c == ',' || c == ':') values++;
         if (depth > DEPTH_MAX) return ds_refuse(r, 400, NULL, "the JSON is nested deeper than %d levels", DEPTH_MAX);
         if (values > VALUES_MAX) return ds_refuse(r, 400, NULL, "the JSON holds more than %d values", VALUES_MAX);

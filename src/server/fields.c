@@ -26,14 +26,14 @@ const char *ds_json_type(const json_t *v)
 struct ds_name ds_name(const char *where, const char *key)
 {
     struct ds_name n;
-    snprintf(n.s, sizeof n.s, "%s%s%s", where, *where ? "." : "", key);
+    if (snprintf(n.s, sizeof n.s, "%s%s%s", where, *where ? "." : "", key) >= (int)sizeof n.s) strcpy(n.s + sizeof n.s - 4, "...");
     return n;
 }
 
 struct ds_name ds_item(const char *where, size_t i)
 {
     struct ds_name n;
-    snprintf(n.s, sizeof n.s, "%s[%zu]", where, i);
+    if (snprintf(n.s, sizeof n.s, "%s[%zu]", where, i) >= (int)sizeof n.s) strcpy(n.s + sizeof n.s - 4, "...");
     return n;
 }
 
@@ -162,9 +162,36 @@ bool ds_field_model(const json_t *o, const char **v, struct ds_refusal *r)
 
 /* --- fields that are only checked ------------------------------------------------------------------------- */
 
-static bool says_nothing(const json_t *v)
+/* A wish that is not honoured: of its type, and saying nothing. */
+static bool asks_nothing(const json_t *o, const char *name, const struct ds_rule *rule, struct ds_refusal *r)
 {
-    return !v || json_is_false(v) || (json_is_array(v) && !json_array_size(v)) || (json_is_object(v) && !json_object_size(v));
+    const json_t *v = there(o, name), *it;
+    const char *text;
+    bool b = false, ok = true;
+    switch (rule->kind) {
+        case DS_RULE_NO_TEXT: ok = ds_field_text(o, name, &text, r); break;
+        case DS_RULE_NO_BOOL: ok = ds_field_bool(o, name, &b, r); break;
+        case DS_RULE_NO_OBJECT: ok = ds_field_json(o, name, JSON_OBJECT, &it, r); break;
+        case DS_RULE_NO_ARRAY: ok = ds_field_json(o, name, JSON_ARRAY, &it, r); break;
+        default:
+            if (v && !json_is_string(v) && !json_is_object(v))
+                return ds_refuse(r, 400, name, "'%s' is %s, expected a string or an object", name, ds_json_type(v));
+    }
+    if (!ok || !v || json_is_false(v) || (json_is_array(v) && !json_array_size(v))) return ok;
+    return ds_refuse(r, 400, name, "'%s' is not supported: %s", name, rule->words);
+}
+
+static bool are_strings(const json_t *o, const char *name, struct ds_refusal *r)
+{
+    const json_t *f;
+    const char *key;
+    json_t *v;
+    if (!ds_field_json(o, name, JSON_OBJECT, &f, r)) return false;
+    json_object_foreach((json_t *)(uintptr_t)f, key, v) {
+        struct ds_name at = ds_name(name, key);
+        if (!json_is_string(v)) return ds_refuse(r, 400, at.s, "'%s' is %s, expected a string", at.s, ds_json_type(v));
+    }
+    return true;
 }
 
 static bool follows(const json_t *o, const char *name, const struct ds_rule *rule, struct ds_refusal *r)
@@ -179,16 +206,30 @@ static bool follows(const json_t *o, const char *name, const struct ds_rule *rul
         case DS_RULE_COUNT: return ds_field_int(o, name, 0, INT32_MAX, &n, r);
         case DS_RULE_OBJECT: return ds_field_json(o, name, JSON_OBJECT, &v, r);
         case DS_RULE_ARRAY: return ds_field_json(o, name, JSON_ARRAY, &v, r);
+        case DS_RULE_STRINGS: return are_strings(o, name, r);
         case DS_RULE_WORD: return ds_field_word(o, name, rule->words, &text, r);
-        default: break;
+        default: return asks_nothing(o, name, rule, r);
     }
-    return says_nothing(there(o, name)) ? true : ds_refuse(r, 400, name, "'%s' is not supported: %s", name, rule->words);
 }
 
 bool ds_field_rules(const json_t *o, const char *where, const struct ds_rule *rules, struct ds_refusal *r)
 {
     for (; rules->kind != DS_RULE_END; rules++)
         if (!follows(o, ds_name(where, rules->name).s, rules, r)) return false;
+    return true;
+}
+
+bool ds_field_objects(const json_t *o, const char *name, const char *word, const json_t **v, struct ds_refusal *r)
+{
+    const json_t *it;
+    const char *type;
+    size_t i;
+    if (!ds_field_json(o, name, JSON_ARRAY, v, r)) return false;
+    json_array_foreach((json_t *)(uintptr_t)*v, i, it) {
+        struct ds_name at = ds_item(name, i), of = ds_name(at.s, "type");
+        if (!ds_is_object(it, at.s, r) || !(word ? ds_field_word(it, of.s, word, &type, r) : ds_field_text(it, of.s, &type, r)))
+            return false;
+    }
     return true;
 }
 

@@ -113,11 +113,19 @@ static enum MHD_Result send_bytes(struct ds_hit *hit, int status, const char *ty
     return queue(hit, status, type, r);
 }
 
+/* Whoever speaks Anthropic's API hears its errors from every path. */
+static ds_error_shape shape_for(const struct ds_hit *hit)
+{
+    static const char family[] = "/v1/messages/";
+    if (header(hit, "Anthropic-Version") || !strncmp(hit->path, family, sizeof family - 1)) return ds_error_anthropic;
+    return hit->route ? hit->route->shape : ds_error_openai;
+}
+
 static enum MHD_Result send_refusal(struct ds_hit *hit)
 {
     struct ds_bytes b;
     ds_bytes_init(&b, 1 << 20);
-    (hit->route ? hit->route->shape : ds_error_openai)(&hit->reply.refusal, &b);
+    shape_for(hit)(&hit->reply.refusal, &b);
     ds_bytes_puts(&b, "\n");
     enum MHD_Result ok = send_bytes(hit, hit->reply.refusal.status, "application/json", &b);
     ds_bytes_free(&b);
@@ -180,6 +188,28 @@ static bool path_fits(const struct ds_route *t, const char *path, const char **r
     return !strcmp(t->path, path);
 }
 
+static int hex(char c)
+{
+    int low = c | 32;
+    return c >= '0' && c <= '9' ? c - '0' : low >= 'a' && low <= 'f' ? low - 'a' + 10 : -1;
+}
+
+/* The %XX of a path, in place: all but %00, which stays as it is, so that no path ends before its end. */
+static size_t unescape(void *ctx, struct MHD_Connection *c, char *s)
+{
+    char *to = s;
+    (void)ctx;
+    (void)c;
+    for (const char *p = s; *p;) {
+        int high = *p == '%' ? hex(p[1]) : -1, low = high >= 0 ? hex(p[2]) : -1;
+        bool escape = low >= 0 && (high || low);
+        *to++ = escape ? (char)(high * 16 + low) : *p;
+        p += escape ? 3 : 1;
+    }
+    *to = 0;
+    return (size_t)(to - s);
+}
+
 /* Sets route and rest, or the refusal: 404, or 405 with what is allowed. */
 static void find_route(struct ds_hit *hit, const char *method)
 {
@@ -216,10 +246,11 @@ static void check_length(struct ds_hit *hit, uint64_t n)
 }
 
 /* A body that is too large is taken and dropped, so that a client that only reads after it has sent all sees why; but not
- * one without end, or of a client that asks first. */
+ * one without end, as in an unknown coding (501), or of a client that asks first. */
 static bool refuse_now(const struct ds_hit *hit, uint64_t n)
 {
-    return hit->reply.refusal.status && (header(hit, "Expect") || n / 4 > hit->h->server->o.max_body);
+    int status = hit->reply.refusal.status;
+    return status && (status == 501 || header(hit, "Expect") || n / 4 > hit->h->server->o.max_body);
 }
 
 static struct ds_hit *new_hit(struct ds_http *h, struct MHD_Connection *c, const char *path)
@@ -252,6 +283,35 @@ static bool crowded(const struct ds_http *h, const struct ds_hit *hit)
     return h->n_conns - h->n_shut > h->server->o.max_connections && !(hit->route && hit->route->open);
 }
 
+static enum MHD_Result count(void *ctx, enum MHD_ValueKind kind, const char *key, const char *value)
+{
+    int *n = ctx;
+    (void)kind;
+    (void)value;
+    *n += ds_access_same_word(key, "Host");
+    return MHD_YES;
+}
+
+/* RFC 9112, 3.2: a request of HTTP/1.1 says once which host it means. */
+static bool says_host(const struct ds_hit *hit, const char *version, struct ds_refusal *r)
+{
+    int n = 0;
+    MHD_get_connection_values(hit->c, MHD_HEADER_KIND, count, &n);
+    if (n == 1 || (!n && strcmp(version, "HTTP/1.1"))) return true;
+    return ds_refuse(r, 400, NULL, "the request has %s Host header, expected one", n ? "more than one" : "no");
+}
+
+/* Bodies are read as they are, in one piece or chunked; other codings are refused before they come. */
+static bool reads_coding(const struct ds_hit *hit, struct ds_refusal *r)
+{
+    const char *content = header(hit, "Content-Encoding"), *transfer = header(hit, "Transfer-Encoding");
+    if (content && *content && !ds_access_same_word(content, "identity"))
+        return ds_refuse(r, 415, NULL, "the Content-Encoding '%.40s' is not read here, expected none", content);
+    if (transfer && !ds_access_same_word(transfer, "chunked"))
+        return ds_refuse(r, 501, NULL, "the Transfer-Encoding '%.40s' is not read here, expected chunked", transfer);
+    return true;
+}
+
 /* Refuses who may not ask. Health and the page are for everybody who means this server. */
 static bool may_ask(const struct ds_hit *hit, const char *method, struct ds_refusal *r)
 {
@@ -262,7 +322,7 @@ static bool may_ask(const struct ds_hit *hit, const char *method, struct ds_refu
 }
 
 static enum MHD_Result first_call(struct ds_http *h, struct MHD_Connection *c, const char *path, const char *method,
-                                  void **state)
+                                  const char *version, void **state)
 {
     struct ds_hit *hit = *state = new_hit(h, c, path);
     if (!hit) return MHD_NO;
@@ -271,7 +331,7 @@ static enum MHD_Result first_call(struct ds_http *h, struct MHD_Connection *c, c
     if (!strcmp(method, "OPTIONS") && header(hit, "Access-Control-Request-Method")) return answer_preflight(hit);
     find_route(hit, method);
     struct ds_refusal *r = &hit->reply.refusal;
-    bool may = may_ask(hit, method, r);
+    bool may = says_host(hit, version, r) && may_ask(hit, method, r) && reads_coding(hit, r);
     if (may && crowded(h, hit)) ds_refuse(r, 503, NULL, "the server has no connection left, all %d are in use", h->server->o.max_connections);
     if (!r->status) check_length(hit, n);
     if (!r->status && h->bodies + n > BODIES_MAX) ds_refuse(r, 503, NULL, "the server is busy with other large requests");
@@ -351,8 +411,7 @@ static enum MHD_Result on_call(void *ctx, struct MHD_Connection *c, const char *
                                const char *data, size_t *n, void **state)
 {
     struct ds_hit *hit = *state;
-    (void)version;
-    if (!hit) return first_call(ctx, c, path, method, state);
+    if (!hit) return first_call(ctx, c, path, method, version, state);
     if (*n) {
         size_t got = *n;
         *n = 0;
@@ -483,6 +542,7 @@ ds_status ds_http_open(struct ds_http **out, ds_server *s, struct ds_err *e)
                                  MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_NOTIFY_COMPLETED, on_completed, h,
                                  MHD_OPTION_NOTIFY_CONNECTION, on_connection, h,
                                  MHD_OPTION_CONNECTION_LIMIT, (unsigned)s->o.max_connections + DS_SPARE_CONNECTIONS,
+                                 MHD_OPTION_UNESCAPE_CALLBACK, unescape, NULL,
                                  MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)STALE_S,
                                  MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)64 << 10, MHD_OPTION_END);
     if (h->daemon) return DS_OK;

@@ -38,16 +38,18 @@ static bool read_message(struct responses *a, const json_t *m, const char *where
 /* Its texts, or where there are none, those of its summary. */
 static bool read_reasoning(struct responses *a, const json_t *m, const char *where, struct turn *t, struct ds_refusal *r)
 {
-    static const char *const lists[] = { "content", "summary" };
+    static const char *const lists[] = { "content", "summary" }, *const types[] = { "reasoning_text text", "summary_text" };
     const json_t *parts[2], *p, *text;
+    const char *encrypted;
     size_t i;
     begin_assistant(a, t, false);
+    if (!ds_field_text(m, ds_name(where, "encrypted_content").s, &encrypted, r)) return false;
     for (int k = 0; k < 2; k++)
-        if (!ds_field_json(m, ds_name(where, lists[k]).s, JSON_ARRAY, &parts[k], r)) return false;
+        if (!ds_field_objects(m, ds_name(where, lists[k]).s, types[k], &parts[k], r)) return false;
     int k = !json_array_size(parts[0]);
     json_array_foreach((json_t *)(uintptr_t)parts[k], i, p) {
         struct ds_name at = ds_item(ds_name(where, lists[k]).s, i);
-        if (!ds_is_object(p, at.s, r) || !ds_field_json(p, ds_name(at.s, "text").s, JSON_STRING, &text, r)) return false;
+        if (!ds_field_json(p, ds_name(at.s, "text").s, JSON_STRING, &text, r)) return false;
         if (text) ds_dialog_reasoning(a->t.d, json_string_value(text), json_string_length(text));
     }
     return true;
@@ -249,11 +251,12 @@ static bool check_others(const json_t *body, struct ds_refusal *r)
     static const struct ds_rule rules[] = {
         { DS_RULE_TEXT, "user", NULL }, { DS_RULE_TEXT, "service_tier", NULL }, { DS_RULE_TEXT, "safety_identifier", NULL },
         { DS_RULE_TEXT, "prompt_cache_key", NULL }, { DS_RULE_TEXT, "prompt_cache_retention", NULL }, { DS_RULE_BOOL, "store", NULL },
-        { DS_RULE_OBJECT, "metadata", NULL }, { DS_RULE_COUNT, "max_tool_calls", NULL }, { DS_RULE_WORD, "truncation", "auto disabled" },
-        { DS_RULE_NOT, "previous_response_id", "nothing is kept here, send the earlier turns as input items" },
-        { DS_RULE_NOT, "conversation", "nothing is kept here, send the earlier turns as input items" },
-        { DS_RULE_NOT, "prompt", "there are no stored prompts here" },
-        { DS_RULE_NOT, "background", "an answer is given to the request that asks" }, { DS_RULE_END, NULL, NULL },
+        { DS_RULE_STRINGS, "metadata", NULL }, { DS_RULE_COUNT, "max_tool_calls", NULL },
+        { DS_RULE_ARRAY, "context_management", NULL }, { DS_RULE_WORD, "truncation", "auto disabled" },
+        { DS_RULE_NO_TEXT, "previous_response_id", "nothing is kept here, send the earlier turns as input items" },
+        { DS_RULE_NO_NAME, "conversation", "nothing is kept here, send the earlier turns as input items" },
+        { DS_RULE_NO_OBJECT, "prompt", "there are no stored prompts here" },
+        { DS_RULE_NO_BOOL, "background", "an answer is given to the request that asks" }, { DS_RULE_END, NULL, NULL },
     };
     const json_t *text, *format;
     const char *word;

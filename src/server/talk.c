@@ -92,9 +92,14 @@ bool ds_talk_role(const json_t *m, const char *where, const char *words, enum ds
 
 bool ds_talk_part(struct ds_talk *t, const json_t *part, const char *where, struct ds_refusal *r)
 {
+    static const struct ds_rule others[] = {
+        { DS_RULE_OBJECT, "cache_control", NULL }, { DS_RULE_ARRAY, "annotations", NULL }, { DS_RULE_ARRAY, "logprobs", NULL },
+        { DS_RULE_END, NULL, NULL },
+    };
     const char *type = "text", *key = "text";
     const json_t *text;
-    if (!ds_is_object(part, where, r) || !ds_field_text(part, ds_name(where, "type").s, &type, r)) return false;
+    if (!ds_is_object(part, where, r) || !ds_field_text(part, ds_name(where, "type").s, &type, r) || !ds_field_rules(part, where, others, r))
+        return false;
     if (!strcmp(type, "refusal")) key = "refusal";
     else if (strcmp(type, "text") && strcmp(type, "input_text") && strcmp(type, "output_text"))
         return ds_refuse(r, 400, ds_name(where, "type").s, "'%s' is '%.40s': only text is read here", ds_name(where, "type").s, type);

@@ -50,8 +50,7 @@ void ds_error_openai(const struct ds_refusal *r, struct ds_bytes *out)
     ds_jo_member_str(&j, "message", r->msg);
     ds_jo_member_str(&j, "type", error_type(r->status));
     ds_jo_member_str(&j, "param", r->param[0] ? r->param : NULL);
-    if (r->code) ds_jo_member_str(&j, "code", r->code);
-    else ds_jo_member_int(&j, "code", r->status);
+    ds_jo_member_str(&j, "code", r->code);
     ds_jo_obj_end(&j);
     ds_jo_obj_end(&j);
 }

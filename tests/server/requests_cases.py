@@ -1,6 +1,7 @@
 """Requests and answers of /v1/completions and of the small routes."""
 import json
 import os
+import socket
 import struct
 import subprocess
 import sys
@@ -240,6 +241,58 @@ def methods_and_paths():
         check(s.call("GET", "/health?x=1")[0] == 200, "a query is no part of the path")
 
 
+def error_shapes():
+    """Anthropic's for whoever speaks its API, on every path; in OpenAI's the code is a string or null."""
+    version = {"anthropic-version": "2023-06-01"}
+    with Server() as s:
+        for method, path, headers, want in (("POST", "/v1/messages/batches", {}, 404), ("GET", "/v1/messages/", {}, 404), ("GET", "/v1/messages", {}, 405),
+                                            ("GET", "/v1/nothing", version, 404), ("GET", "/v1/models/none", version, 404), ("POST", "/v1/messages", {}, 400)):
+            status, _, data = s.call(method, path, b"{}" if method == "POST" else None, headers)
+            e = json.loads(data)
+            kind = "not_found_error" if want == 404 else "invalid_request_error"
+            check(status == want and e["type"] == "error" and e["error"]["type"] == kind and e["error"]["message"], method, path, status, data)
+        for method, path, want, code in (("GET", "/v1/nothing", 404, None), ("GET", "/v1/models/none", 404, None), ("POST", "/v1/chat/completions", 400, None),
+                                         ("GET", "/v1/completions", 405, None), ("POST", "/v1/messagesx", 404, None)):
+            status, _, data = s.call(method, path, b"{}" if method == "POST" else None)
+            e = json.loads(data)
+            check(status == want and set(e) == {"error"} and e["error"]["code"] == code, method, path, status, data)
+
+
+def raw(s, text):
+    """What the server answers to these bytes, at once."""
+    with socket.create_connection(("127.0.0.1", s.port), timeout=5) as c:
+        c.sendall(text)
+        data = b""
+        while b"\r\n\r\n" not in data:
+            more = c.recv(4096)
+            check(more, "closed without an answer", text[:80])
+            data += more
+        return int(data.split()[1]), data
+
+
+def odd_headers():
+    with Server() as s:
+        body, host = b'{"prompt":"a","max_tokens":1}', b"Host: localhost\r\n"
+        post = lambda more: raw(s, b"POST /v1/completions HTTP/1.1\r\n" + host + more + b"\r\n" + body)
+        length = b"Content-Length: %d\r\n" % len(body)
+        for more, want, word in ((b"Content-Encoding: gzip\r\n", 415, b"'gzip'"), (b"content-encoding: br, gzip\r\n", 415, b"'br, gzip'"),
+                                 (b"Content-Encoding: Identity\r\n", 200, b"text_completion"), (b"", 200, b"text_completion")):
+            status, _, data = s.call("POST", "/v1/completions", body, dict([more.decode().strip().split(": ")]) if more else {})
+            check(status == want and word in data, more, status, data)
+        for coding in (b"gzip", b"gzip, chunked", b"identity", b"x"):
+            status, data = post(b"Transfer-Encoding: " + coding + b"\r\n")
+            check(status == 501, coding, data)
+        check(post(length)[0] == 200)
+        for version, hosts, want in ((b"1.1", b"", 400), (b"1.1", host * 2, 400), (b"1.1", host + b"host: evil.example\r\n", 400), (b"1.0", b"", 200),
+                                     (b"1.0", host * 2, 400), (b"1.1", host, 200), (b"1.1", b"HOST: localhost\r\n", 200)):
+            for path in (b"/health", b"/status"):
+                status, data = raw(s, b"GET %s HTTP/%s\r\n%s\r\n" % (path, version, hosts))
+                check(status == want, version, hosts, data[:200])
+        for path, want in (("/health%00", 404), ("/health%00x", 404), ("/%00", 404), ("/%68ealth", 200), ("/health%", 404), ("/health%6", 404), ("/health%zz", 404),
+                           ("/v1/models/tales-q8%5F0", 200), ("/v1/models/tales-q8%5f0", 200), ("/health?x=%00", 200)):
+            check(s.call("GET", path)[0] == want, path, s.call("GET", path))
+
+
 def numbers_agree():
     """/status and /metrics say the same, and both what happened."""
     with Server() as s:
@@ -338,6 +391,7 @@ def a_nan_names_its_layer():
 
 
 CASES = [completions_say_what_run_says, small_routes, usage_and_progress, sampling_fields, probabilities, stop_strings_never_show,
-         characters_stay_whole, wrong_requests, wrong_tokens, odd_bodies, names_of_models, prompts_past_the_window, large_bodies, methods_and_paths, numbers_agree, a_nan_names_its_layer]
+         characters_stay_whole, wrong_requests, wrong_tokens, odd_bodies, names_of_models, prompts_past_the_window, large_bodies, methods_and_paths,
+         error_shapes, odd_headers, numbers_agree, a_nan_names_its_layer]
 if __name__ == "__main__":
     sys.exit(run_cases(CASES, sys.argv[1:]))
