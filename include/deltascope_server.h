@@ -36,7 +36,7 @@ ds_status ds_server_open(ds_server **out, ds_engine *g, const struct ds_server_o
 int ds_server_port(const ds_server *s);
 /* Takes no more requests, lets running answers end for a moment, stops the rest (what they computed is kept), writes
  * sessions to their folder, and frees everything. All that within limit_ms, unless one chunk of prefill takes longer; false:
- * something could not be finished in time. */
+ * not every prefix could be written, and a warning in the log says why. */
 bool ds_server_close(ds_server *s, int limit_ms);
 
 #endif

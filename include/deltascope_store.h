@@ -114,6 +114,8 @@ void ds_store_detach(ds_store *st, ds_session *s);
 bool ds_store_tick(ds_store *st);
 /* Writes everything now (shutdown), or until deadline_ns (ds_now_ns; 0: none). */
 void ds_store_flush(ds_store *st, uint64_t deadline_ns);
+/* Why files are not written for the moment (a full disk, say), a sentence of the store's; NULL: they are. */
+const char *ds_store_write_failure(const ds_store *st);
 
 /* One session in one file of the same format; g: the session's engine. Refused: a timing-only or empty session, and on load
  * another model, KV type or version, and any damage; s is then as before. Loading ends with s standing where it was saved. */

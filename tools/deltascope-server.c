@@ -133,7 +133,6 @@ static int serve(struct request *q)
     wait_for_signal();
     bool saved = ds_server_close(s, END_MS);
     ds_engine_close(g);
-    if (!saved) fprintf(stderr, "%s: not every session could be written in time\n", prog);
     return saved ? DS_EXIT_OK : DS_EXIT_FAIL;
 }
 

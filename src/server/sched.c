@@ -424,6 +424,8 @@ static void save(struct ds_sched *k)
     ds_store_get_stats(k->store, &st);
     k->saved = !st.disk_limit || !st.unsaved;
     if (!st.disk_limit) return;
+    const char *why = ds_store_write_failure(k->store);
+    if (!k->saved) ds_server_log(k->server, DS_LOG_WARNING, "sessions: not every prefix is in a file: %s", why ? why : "the time for it was over");
     ds_server_log(k->server, DS_LOG_REQUEST, "sessions files=%llu bytes=%llu unsaved=%llu", (unsigned long long)st.files,
                   (unsigned long long)st.disk_used, (unsigned long long)st.unsaved);
 }

@@ -111,7 +111,7 @@ static void put_store(const struct ds_call *c, const struct ds_store_stats *t, s
     };
     key_obj(j, "store");
     key_text(j, "dir", dir);
-    ds_jo_key(j, "dir_in_use");              /* no: another server has it, or it cannot be written */
+    ds_jo_key(j, "dir_open");                /* no: another server has it, or it cannot be written */
     ds_jo_bool(j, dir && t->disk_limit);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) key_int(j, rows[i].key, (int64_t)rows[i].v);
     ds_jo_obj_end(j);

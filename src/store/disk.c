@@ -23,9 +23,12 @@ static void pause_writing(ds_store *st, const struct ds_err *e)
 {
     if (ds_now_ns() >= st->disk.retry_ns) ds_store_warn(st, e, "no files are written for a minute");
     st->disk.retry_ns = ds_now_ns() + RETRY_NS;
+    snprintf(st->disk.why, sizeof st->disk.why, "%s", e->msg);
 }
 
 bool ds_disk_may_write(const ds_store *st) { return st->disk.dir && ds_now_ns() >= st->disk.retry_ns; }
+
+const char *ds_store_write_failure(const ds_store *st) { return st->disk.dir && !ds_disk_may_write(st) ? st->disk.why : NULL; }
 
 /* --- the list of files --- */
 
@@ -378,6 +381,7 @@ static void written(struct job *j, struct ds_seg *seg)
     j->st->count.written++;
 }
 
+/* DS_EARG: it is this file alone that cannot be written. */
 static ds_status write_job(struct job *j, struct ds_err *e)
 {
     ds_store *st = j->st;
@@ -386,6 +390,7 @@ static ds_status write_job(struct job *j, struct ds_err *e)
     snprintf(name, sizeof name, "%016llx-%lld" SUFFIX,
              (unsigned long long)ds_hash64(j->ids, (size_t)j->to * sizeof *j->ids, st->t.sh.layout), (long long)j->from);
     if (!path_of(st, PART, part) || !path_of(st, name, path)) return ds_fail(e, DS_EIO, "%s: the path is too long", st->disk.dir);
+    if (ds_file_kind(path) > DS_FILE_REGULAR) return ds_fail(e, DS_EARG, "%s: something that is no file has this name", path);
     if (ds_disk_free(st->disk.dir) < bytes + SPARE)
         return ds_fail(e, DS_EIO, "%s: the disk has less than %llu bytes free", st->disk.dir,
                 (unsigned long long)(bytes + SPARE));
@@ -420,10 +425,14 @@ bool ds_disk_write(ds_store *st, struct ds_node *n)
             ds_store_warn(st, &e, "it is not written");
             n->no_save = true;
         }
-        if (ok && write_job(&j, &e)) {
+        const ds_status s = ok ? write_job(&j, &e) : DS_OK;
+        if (s == DS_EARG) {
+            ds_store_warn(st, &e, "the prefix is not written");
+            n->no_save = true;
+        } else if (s) {
             pause_writing(st, &e);
-            ok = false;
         }
+        ok &= !s;
     } else {
         n->no_save = true;
     }

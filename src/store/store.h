@@ -37,6 +37,7 @@ struct ds_disk {
     _Atomic uint64_t used, files;
     struct ds_seg **seg; int n, cap;     /* room for all is counted from the start */
     uint64_t retry_ns;             /* no writing before, after a failure */
+    char why[512];                 /* that failure */
     bool keep;                     /* files may not be dropped now: one of them is about to be read */
 };
 

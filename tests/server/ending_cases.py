@@ -157,13 +157,35 @@ def a_folder_that_cannot_be_used():
         check("sessions: " in two.log(), "a warning is no line about a request", two.log())
         check(one.text(max_tokens=3) == two.text(max_tokens=3))
         check(two.status()["store"]["disk_limit"] == 0 and "request=" not in two.log(), two.log())
-        said = [[s.status()["store"][k] for k in ("dir", "dir_in_use")] for s in (one, two, three)]
+        said = [[s.status()["store"][k] for k in ("dir", "dir_open")] for s in (one, two, three)]
         check(said == [[folder, True], [folder, False], [None, False]], said)
     path = os.path.join(TMP, "file")
     with open(path, "w") as f:
         f.write("x")
     with Server("--session-dir", path) as s:
         check("sessions: " in s.log() and s.text(max_tokens=3) == " of sitting by")
+
+
+def names_that_are_taken():
+    """A folder where a file should be: that prefix alone is not written. Where no file can be, the end says why."""
+    folder = fresh("taken")
+    with Server("--session-dir", folder) as s:
+        s.text(LONG, max_tokens=4)
+    names = [n for n in os.listdir(folder) if n.endswith(".dsprefix")]
+    check(names, os.listdir(folder))
+    for name in names:
+        os.remove(os.path.join(folder, name))
+        os.mkdir(os.path.join(folder, name))
+    with Server("--session-dir", folder) as s:
+        s.text(LONG, max_tokens=4)
+        s.text("Another " + LONG, max_tokens=4)
+        s.wait_for(lambda st: st["store"]["unsaved"] == 0 and st["store"]["files"] > 0, 5 if not SANITIZED else 20)
+        check("has this name; the prefix is not written" in s.log() and "for a minute" not in s.log(), s.log())
+    s = Server("--session-dir", folder)
+    os.mkdir(os.path.join(folder, "writing.tmp"))
+    s.text("Third " + LONG, max_tokens=4)
+    s.stop(code=1)
+    check("not every prefix is in a file: " in s.log() and "writing.tmp" in s.log().split("in a file: ")[1], s.log())
 
 
 def a_stream_of_requests():
@@ -211,7 +233,7 @@ def memory_stays_within_the_plan():
 
 
 CASES = [signals_end_it_in_time, no_room_at_all, a_signal_that_comes_twice, a_chunk_that_takes_long_is_left, an_end_with_a_sequence_that_finishes,
-         sessions_survive_a_restart, idle_sessions_are_written, a_folder_that_cannot_be_used, a_stream_of_requests,
+         sessions_survive_a_restart, idle_sessions_are_written, a_folder_that_cannot_be_used, names_that_are_taken, a_stream_of_requests,
          memory_stays_within_the_plan]
 if __name__ == "__main__":
     sys.exit(run_cases(CASES, sys.argv[1:]))
