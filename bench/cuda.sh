@@ -9,6 +9,9 @@ out=$1 like=${2:-qwen3.6-27b}
 cd "$(dirname "$0")/.." || exit 1
 dir=${DS_BUILD:-build/cuda-release}
 ds=$dir/bin/deltascope ops=$dir/tests/kernels/check_backend
+for program in "$ds" "$ops"; do
+    [ -x "$program" ] || { echo "cuda: $program is not built; make CUDA=1 all tests builds it" >&2; exit 2; }
+done
 
 refuse() {
     if [ -n "$force" ]; then echo "cuda: $*; going on because of --force" >&2; return 0; fi

@@ -251,12 +251,15 @@ struct ds_check_case {
     double kv_max_abs, conv_max_abs, recurrent_max_abs;      /* NaN: the oracle has no such tensor */
     bool pass;
     char why[160];                  /* empty when passed */
+    bool argmax_judged, greedy_judged, caches_judged;        /* whether these can make the case fail; the cosine always can */
 };
 struct ds_check_report {
     bool pass;
     char backend[16], placement[16], isa[32];                /* of the path that was checked */
     int n_cases;
     struct ds_check_case *cases;
+    char limits[320];               /* what was judged and how strictly, in words */
+    int n_left_out;                 /* longer prompts that the window does not hold, or the plain path takes too long for */
 };
 /* The witness. oracle: path of an oracle file; NULL: compare with the template (the plain CPU path). */
 ds_status ds_check(const struct ds_options *o, const char *oracle, struct ds_check_report *r, ds_tick tick, void *tick_ctx,

@@ -30,6 +30,16 @@ static struct ds_check_limits oracle_limits(const struct ds_engine *g)
     return (struct ds_check_limits){ .cosine = 0.999999, .argmax_all = true, .greedy_from = 1, .cache_abs = g->kv_f16 ? 0 : 1e-4 };
 }
 
+static void say_limits(struct ds_check_report *r, const struct ds_check_limits *l)
+{
+    char caches[64] = "", from[64] = "";
+    if (l->cache_abs > 0) snprintf(caches, sizeof caches, ", caches within %g", l->cache_abs);
+    if (l->cache_rel > 0) snprintf(caches, sizeof caches, ", caches within %g of their norm", l->cache_rel);
+    if (l->greedy_from > 1) snprintf(from, sizeof from, " after prompts of %d tokens and more", l->greedy_from);
+    snprintf(r->limits, sizeof r->limits, "end to end: logits cosine at least %g%s, every greedy token%s%s", l->cosine,
+             l->argmax_all ? ", every argmax" : "", from, caches);
+}
+
 /* --- comparing --- */
 
 struct diff { double max_abs, num, den; };
@@ -115,9 +125,9 @@ static void judge(struct ds_check_case *c, const struct caches *k, const struct 
     const double worst = fmax(fmax(k->kv.max_abs, k->conv.max_abs), k->rec.max_abs);
     if (!(c->logits_cosine >= l->cosine))
         snprintf(c->why, sizeof c->why, "logits cosine %.9f is below %.6f", c->logits_cosine, l->cosine);
-    else if (l->argmax_all && c->argmax_agreement < 1)
+    else if (c->argmax_judged && c->argmax_agreement < 1)
         snprintf(c->why, sizeof c->why, "argmax agrees at %.4f of the positions, expected all", c->argmax_agreement);
-    else if (c->n >= l->greedy_from && c->greedy_equal != c->greedy_total)
+    else if (c->greedy_judged && c->greedy_equal != c->greedy_total)
         snprintf(c->why, sizeof c->why, "greedy tokens agree for %d of %d", c->greedy_equal, c->greedy_total);
     else if (!within(worst, l->cache_abs))
         snprintf(c->why, sizeof c->why, "a cache differs by %.3g, limit %.3g", worst, l->cache_abs);
@@ -139,7 +149,8 @@ static ds_status compare(ds_session *s, const struct ds_check_reference *ref, co
     add_diff(&d, ds_session_logits(s), ref->logits, (size_t)vocab);
     for (int i = 0; i < s->g->model.hp.n_layer && !st; i++) st = compare_layer(s, ref, i, &k, e);
     *c = (struct ds_check_case){ .n = ref->n, .logits_cosine = cosine(ds_session_logits(s), ref->logits, (size_t)vocab), .logits_max_abs = d.max_abs,
-                                 .argmax_agreement = (double)agree / ref->n, .greedy_total = DS_CHECK_GREEDY,
+                                 .argmax_agreement = (double)agree / ref->n, .greedy_total = DS_CHECK_GREEDY, .argmax_judged = l->argmax_all,
+                                 .greedy_judged = ref->n >= l->greedy_from, .caches_judged = l->cache_abs > 0 || l->cache_rel > 0,
                                  .kv_max_abs = k.has_kv ? k.kv.max_abs : NAN, .conv_max_abs = k.has_conv ? k.conv.max_abs : NAN,
                                  .recurrent_max_abs = k.has_rec ? k.rec.max_abs : NAN };
     if (!st) c->greedy_equal = greedy_agreement(s, ref->greedy, e, &st);
@@ -162,6 +173,7 @@ ds_status ds_check_add(struct ds_check_report *r, ds_session *s, const struct ds
 {
     struct ds_check_case *c = ds_check_next(r, e);
     if (!c) return DS_ENOMEM;
+    say_limits(r, l);
     ds_status st = compare(s, ref, l, c, e);
     if (!st) r->pass &= r->cases[r->n_cases++].pass;
     return st;

@@ -33,8 +33,9 @@ ds_status ds_check_add(struct ds_check_report *r, ds_session *s, const struct ds
 /* Room for one more case at the report's end, not counted yet; NULL: no memory. */
 struct ds_check_case *ds_check_next(struct ds_check_report *r, struct ds_err *e);
 
-/* check_prompts.c: lengths that a witness runs, those that a plain path of `flop` operations per token can afford. */
-int ds_check_lengths(int lengths[16], double flop, double budget, int64_t ctx);
+/* check_prompts.c: lengths that a witness runs: those that the window holds and that a plain path of `flop` operations per token
+ * can afford; how many are neither goes to the report. DS_EARG: the window is too small for the shortest. */
+ds_status ds_check_lengths(struct ds_check_report *r, int lengths[16], int *n, const struct ds_engine *g, double budget, struct ds_err *e);
 /* n ids of prose, again and again; seeded ids where the model has no tokenizer. */
 ds_status ds_check_prompt(const ds_engine *g, int32_t *ids, int n, struct ds_err *e);
 

@@ -32,15 +32,18 @@ ds_status ds_check_prompt(const ds_engine *g, int32_t *ids, int n, struct ds_err
     return st;
 }
 
-int ds_check_lengths(int lengths[16], double flop, double budget, int64_t ctx)
+ds_status ds_check_lengths(struct ds_check_report *r, int lengths[16], int *n, const struct ds_engine *g, double budget, struct ds_err *e)
 {
     /* Around the conv kernel, the GDN chunk and a ubatch; the first three whatever they cost. */
     static const int all[] = { 1, 2, 5, 64, 65, 129, 257 };
-    int n = 0;
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        const int tokens = all[i] + DS_CHECK_GREEDY;
-        if (tokens > ctx || (i > 2 && tokens * flop > budget)) break;
-        lengths[n++] = all[i];
+    const int n_all = sizeof all / sizeof *all;
+    for (*n = 0; *n < n_all; ++*n) {
+        const int tokens = all[*n] + DS_CHECK_GREEDY;
+        if (tokens > g->info.ctx || (*n > 2 && tokens * g->info.gemm_flop_per_token > budget)) break;
+        lengths[*n] = all[*n];
     }
-    return n;
+    r->n_left_out = n_all - *n;
+    if (*n) return DS_OK;
+    return ds_fail(e, DS_EARG, "a window of %lld tokens is too small for the cases: the shortest takes %d", (long long)g->info.ctx,
+                   all[0] + DS_CHECK_GREEDY);
 }

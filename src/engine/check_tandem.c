@@ -133,7 +133,8 @@ static ds_status tandem_case(struct ds_check_report *r, ds_session *s, const str
     compare_caches(s, &k);
     const double same = cosine(ds_session_logits(s), f->logits, s->g->model.hp.n_vocab);
     *c = (struct ds_check_case){ .n = n, .logits_cosine = t->cosine, .logits_max_abs = t->max_abs, .argmax_agreement = (double)t->rows_agree / t->rows,
-                                 .greedy_total = greedy_steps(s), .kv_max_abs = info->n_attn ? k.kv.max_abs : NAN,
+                                 .greedy_total = greedy_steps(s), .argmax_judged = true, .greedy_judged = true, .caches_judged = true,
+                                 .kv_max_abs = info->n_attn ? k.kv.max_abs : NAN,
                                  .conv_max_abs = info->n_gdn ? k.conv.max_abs : NAN, .recurrent_max_abs = info->n_gdn ? k.rec.max_abs : NAN };
     const int before = t->rows_agree;
     st = greedy_run(s, f, &differs, e);
@@ -143,6 +144,13 @@ static ds_status tandem_case(struct ds_check_report *r, ds_session *s, const str
     c->pass = !c->why[0];
     if (!st) r->pass &= r->cases[r->n_cases++].pass;
     return st;
+}
+
+static void say_limits(struct ds_check_report *r, const struct ds_backend *be)
+{
+    snprintf(r->limits, sizeof r->limits, "op by op on the same inputs: products of quantised weights within %g of their norm, all else and the caches "
+             "within %g, logits cosine at least %g, every argmax and greedy token; without waiting between the ops the same tokens, but for "
+             "ties, and a cosine of at least %g", be->product_limit, be->op_limit, be->cosine_limit, same_cosine);
 }
 
 /* Operations per prompt that the plain path may take: on one thread of plain C, or with fast kernels beside products. */
@@ -184,11 +192,12 @@ static ds_status in_step(struct ds_check_report *r, const struct free_run *f, co
 /* s, and its engine, which the caller opened to run freely, are closed here: two engines of a large model do not fit a device. */
 ds_status ds_check_tandem(struct ds_check_report *r, ds_session *s, const struct ds_options *o, ds_tick tick, void *tick_ctx, struct ds_err *e)
 {
-    int lengths[16];
+    int lengths[16], n = 0;
     struct free_run runs[16] = { { NULL, { 0 } } };
     ds_engine *g = s->g;
-    const int n = ds_check_lengths(lengths, g->info.gemm_flop_per_token, budget(g), g->info.ctx);
-    ds_status st = free_runs(runs, lengths, n, s, tick, tick_ctx, e);
+    say_limits(r, g->be);
+    ds_status st = ds_check_lengths(r, lengths, &n, g, budget(g), e);
+    if (!st) st = free_runs(runs, lengths, n, s, tick, tick_ctx, e);
     ds_session_free(s);
     ds_engine_close(g);
     if (!st) st = in_step(r, runs, lengths, n, o, tick, tick_ctx, e);

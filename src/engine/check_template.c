@@ -81,7 +81,8 @@ ds_status ds_check_template(struct ds_check_report *r, ds_session *s, const stru
     if (on_cpu) to.isa = "scalar";     /* a device is compared with the fast CPU path, which is proven against this one */
     ds_status st = ds_engine_open(&g, &to, e);
     if (!st) st = ds_session_new(&t, g, e);
-    const int n = st ? 0 : ds_check_lengths(lengths, g->info.gemm_flop_per_token, on_cpu ? 40e9 : 800e9, g->info.ctx);
+    int n = 0;
+    if (!st) st = ds_check_lengths(r, lengths, &n, g, on_cpu ? 40e9 : 800e9, e);
     for (int i = 0; i < n && !st; i++) {
         st = template_case(r, s, t, lengths[i], e);
         if (!st && tick && tick(tick_ctx, i + 1, n) && i + 1 < n) st = ds_fail(e, DS_ECANCEL, "stopped after %d of %d prompts", i + 1, n);

@@ -40,4 +40,15 @@ a_card_that_cannot_be_asked_is_refused() {
     [ ! -e "$TMP/log" ]
 }
 
-run_cases "a_free_card_is_measured a_card_in_use_is_refused a_card_that_cannot_be_asked_is_refused" "$@"
+# Nothing is asked of the card before the programs are there; the sentence names the one that is not and what builds it.
+programs_that_are_not_built_are_named() {
+    for p in bin/deltascope tests/kernels/check_backend; do
+        card "" 0
+        rm "$TMP/build/$p"
+        measure 2 --force "$TMP/absent"
+        grep -qx "cuda: $TMP/build/$p is not built; make CUDA=1 all tests builds it" "$TMP/said"
+        [ ! -e "$TMP/log" ] && [ ! -e "$TMP/absent" ]
+    done
+}
+
+run_cases "programs_that_are_not_built_are_named a_free_card_is_measured a_card_in_use_is_refused a_card_that_cannot_be_asked_is_refused" "$@"

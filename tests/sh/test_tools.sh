@@ -323,7 +323,27 @@ for k in c["cases"]:
     for cache in ("kv_max_abs", "conv_max_abs", "recurrent_max_abs"): assert k[cache] is None or k[cache] >= 0
 ' "$TMP/out"
     expect 0 "$ds" check -m "$mini"
-    grep -q '^PASS' "$TMP/out"
+    grep -q '^PASS: 7 of 7 cases pass$' "$TMP/out"
+    tail -n 1 "$TMP/out" | grep -q '^limits: end to end: logits cosine at least 0.999999, every greedy token, caches within 1e-05' ||
+        fail "the last line names no limits: $(cat "$TMP/out")"
+    if grep -q "^'-'" "$TMP/out"; then fail "a legend for '-', which the table does not hold"; fi
+    # Cells that decide nothing are marked, and so in JSON.
+    tales="-m models/tales-q8_0.gguf --oracle tests/fixtures/tales.oracle.gguf"
+    # shellcheck disable=SC2086
+    expect 0 "$ds" check $tales
+    grep -qE '^ +1 .* \([0-9]+/32\) +- +- +-  ok$' "$TMP/out" && grep -qE '^ +64 .* 32/32 +- +- +-  ok$' "$TMP/out" &&
+        grep -q "^'-'" "$TMP/out" && grep -q '^in parentheses' "$TMP/out" || fail "$(cat "$TMP/out")"
+    tail -n 1 "$TMP/out" | grep -q '^limits: .* 0.999, every greedy token after prompts of 64 tokens and more$' || fail "$(cat "$TMP/out")"
+    # shellcheck disable=SC2086
+    expect 0 "$ds" check $tales --json
+    py '
+assert "after prompts of 64 tokens" in d[0]["limits"] and d[0]["left_out"] == 0
+for c in d[0]["cases"]: assert c["greedy_judged"] == (c["n"] >= 64) and not c["argmax_judged"] and not c["caches_judged"], c' "$TMP/out"
+    # A window leaves longer prompts out, and says so; one that holds none is refused.
+    expect 0 "$ds" check -m "$mini" --ctx 40
+    grep -q '^4 longer prompts left out' "$TMP/out" && grep -q '^PASS: 3 of 3' "$TMP/out" || fail "$(cat "$TMP/out")"
+    refuses 2 "a window of 4 tokens is too small for the cases" "$ds" check -m "$mini" --ctx 4
+    refuses 2 "a window of 4 tokens is too small for the cases" "$ds" check -m models/tales-q8_0.gguf --ctx 4
     # Another model's vectors must not pass.
     expect 1 "$ds" check -m tests/fixtures/mini-moe.gguf --oracle tests/fixtures/mini-dense.oracle.gguf --json
     py 'assert d[0]["pass"] is False and any(not c["pass"] and c["why"] for c in d[0]["cases"])' "$TMP/out"

@@ -21,6 +21,8 @@ static void write_json(struct ds_bytes *out, const struct ds_check_report *r, co
     ds_jm_text(&j, "placement", r->placement);
     ds_jm_text(&j, "isa", r->isa);
     ds_jm_bool(&j, "pass", r->pass);
+    ds_jm_text(&j, "limits", r->limits);
+    ds_jm_int(&j, "left_out", r->n_left_out);
     ds_jm_arr(&j, "cases");
     for (int i = 0; i < r->n_cases; i++) {
         const struct ds_check_case *c = &r->cases[i];
@@ -35,6 +37,9 @@ static void write_json(struct ds_bytes *out, const struct ds_check_report *r, co
         ds_jm_num(&j, "kv_max_abs", c->kv_max_abs);
         ds_jm_num(&j, "conv_max_abs", c->conv_max_abs);
         ds_jm_num(&j, "recurrent_max_abs", c->recurrent_max_abs);
+        ds_jm_bool(&j, "argmax_judged", c->argmax_judged);
+        ds_jm_bool(&j, "greedy_judged", c->greedy_judged);
+        ds_jm_bool(&j, "caches_judged", c->caches_judged);
         ds_jm_bool(&j, "pass", c->pass);
         ds_jm_text(&j, "why", c->why);
         ds_jo_obj_end(&j);
@@ -44,42 +49,65 @@ static void write_json(struct ds_bytes *out, const struct ds_check_report *r, co
     ds_bytes_puts(out, "\n");
 }
 
-static void number(struct ds_grid *t, const char *fmt, double v)
+struct marks { bool blank, unjudged; };            /* which marks the table holds, for its legend */
+
+/* A value that cannot make the case fail stands in parentheses. */
+static void value(struct ds_grid *t, struct marks *m, bool judged, const char *text)
+{
+    m->unjudged |= !judged;
+    ds_grid_cell(t, judged ? "%s" : "(%s)", text);
+}
+
+static void cache(struct ds_grid *t, struct marks *m, const struct ds_check_case *c, double v)
 {
     char s[32];
-    if (isnan(v)) snprintf(s, sizeof s, "-");
-    else if (fmt[1] == 'f') snprintf(s, sizeof s, "%.9f", v);
-    else snprintf(s, sizeof s, "%.3g", v);
-    ds_grid_cell(t, "%s", s);
+    snprintf(s, sizeof s, "%.3g", v);
+    if (!isnan(v)) value(t, m, c->caches_judged, s);
+    else ds_grid_cell(t, "-");
+    m->blank |= isnan(v);
+}
+
+static void case_row(struct ds_grid *t, struct marks *m, const struct ds_check_case *c)
+{
+    char s[32];
+    ds_grid_cell(t, "%d", c->n);
+    ds_grid_cell(t, "%.9f", c->logits_cosine);
+    snprintf(s, sizeof s, "%.3g", c->logits_max_abs);
+    value(t, m, false, s);
+    snprintf(s, sizeof s, "%.2f %%", 100 * c->argmax_agreement);
+    value(t, m, c->argmax_judged, s);
+    snprintf(s, sizeof s, "%d/%d", c->greedy_equal, c->greedy_total);
+    value(t, m, c->greedy_judged, s);
+    cache(t, m, c, c->kv_max_abs);
+    cache(t, m, c, c->conv_max_abs);
+    cache(t, m, c, c->recurrent_max_abs);
+    ds_grid_cell(t, "%s%s", c->pass ? "ok" : "FAIL: ", c->pass ? "" : c->why);
+    ds_grid_end_row(t);
 }
 
 static void write_text(struct ds_bytes *out, const struct ds_check_report *r, const char *model, const char *oracle)
 {
     struct ds_grid t;
     static const char *const head[] = { "tokens", "logits cosine", "max abs", "argmax", "greedy", "kv", "conv", "recurrent", "" };
+    struct marks m = { false, false };
     int passed = 0;
     ds_bytes_printf(out, "check %s on %s, placement %s, %s, against %s\n", model, r->backend, r->placement, r->isa,
                     oracle ? oracle : "the plain CPU path");
     ds_grid_init(&t, "rrrrrrrrl");
     for (size_t i = 0; i < sizeof head / sizeof *head; i++) ds_grid_cell(&t, "%s", head[i]);
     for (int i = 0; i < r->n_cases; i++) {
-        const struct ds_check_case *c = &r->cases[i];
-        ds_grid_cell(&t, "%d", c->n);
-        number(&t, "%f", c->logits_cosine);
-        number(&t, "%g", c->logits_max_abs);
-        ds_grid_cell(&t, "%.2f %%", 100 * c->argmax_agreement);
-        if (c->greedy_total > 0) ds_grid_cell(&t, "%d/%d", c->greedy_equal, c->greedy_total);
-        else ds_grid_cell(&t, "-");
-        number(&t, "%g", c->kv_max_abs);
-        number(&t, "%g", c->conv_max_abs);
-        number(&t, "%g", c->recurrent_max_abs);
-        ds_grid_cell(&t, "%s%s", c->pass ? "ok" : "FAIL: ", c->pass ? "" : c->why);
-        ds_grid_end_row(&t);
-        passed += c->pass;
+        case_row(&t, &m, &r->cases[i]);
+        passed += r->cases[i].pass;
     }
     ds_grid_text(out, &t);
     ds_grid_free(&t);
-    ds_bytes_printf(out, "%s: %d of %d cases pass ('-': not part of the comparison)\n", r->pass ? "PASS" : "FAIL", passed, r->n_cases);
+    if (m.blank) ds_bytes_puts(out, "'-': the reference has no such cache for this prompt\n");
+    if (m.unjudged) ds_bytes_puts(out, "in parentheses: measured, not judged\n");
+    if (r->n_left_out)
+        ds_bytes_printf(out, "%d longer prompt%s left out: too much work for the plain path, or more than the window\n", r->n_left_out,
+                        r->n_left_out > 1 ? "s" : "");
+    ds_bytes_printf(out, "%s: %d of %d cases pass\n", r->pass ? "PASS" : "FAIL", passed, r->n_cases);
+    ds_bytes_printf(out, "limits: %s\n", r->limits);
 }
 
 int ds_cmd_check(int argc, char **argv)
