@@ -485,7 +485,21 @@ static bool read_messages(struct messages *a, const json_t *body, struct ds_refu
 
 /* --- request ---------------------------------------------------------------------------------------------- */
 
-/* Tools that the API's owner runs have a type and no schema: the model cannot call them. */
+/* The shell tool that clients run themselves has a type in place of its schema, which is published. Other tools without one are
+ * run by the API's owner, or differ from version to version: the model cannot call them. */
+static bool add_shell(struct messages *a, const json_t *tool, const char *where, struct ds_refusal *r)
+{
+    json_t *f = json_copy((json_t *)(uintptr_t)tool);
+    json_t *schema = json_pack("{s:s, s:{s:{s:s, s:s}, s:{s:s, s:s}}}", "type", "object", "properties", "command", "type", "string",
+                               "description", "What to run in the shell, which stays open between calls.", "restart", "type", "boolean",
+                               "description", "True: a new shell is started, and nothing is run.");
+    bool ok = f && schema && !json_object_set(f, "input_schema", schema);
+    ok = ok ? ds_talk_tool(&a->t, f, where, "input_schema", r) : ds_refuse(r, 503, NULL, "no memory for the request");
+    json_decref(schema);
+    json_decref(f);
+    return ok;
+}
+
 static bool read_tools(const struct ds_call *c, struct messages *a, struct ds_refusal *r)
 {
     const json_t *tools, *tool;
@@ -498,7 +512,12 @@ static bool read_tools(const struct ds_call *c, struct messages *a, struct ds_re
         if (!ds_is_object(tool, where.s, r) || !ds_field_text(tool, ds_name(where.s, "type").s, &type, r) ||
             !ds_field_json(tool, ds_name(where.s, "cache_control").s, JSON_OBJECT, &cache, r))
             return false;
-        if (!json_object_get(tool, "input_schema") && ds_talk_leaves_out(c, type, "custom")) continue;
+        bool bare = !json_object_get(tool, "input_schema");
+        if (bare && type && !strncmp(type, "bash_", 5)) {
+            if (!add_shell(a, tool, where.s, r)) return false;
+            continue;
+        }
+        if (bare && ds_talk_leaves_out(c, type, "custom")) continue;
         if (!ds_talk_tool(&a->t, tool, where.s, "input_schema", r)) return false;
     }
     return true;

@@ -164,6 +164,18 @@ static bool is_call(enum item kind) { return kind == CALL || kind == CUSTOM; }
 /* The member that holds an item's text, by item. */
 static const char *const text_members[] = { "", "text", "text", "arguments", "input" };
 
+/* The name of the open call, as the client knows it. */
+static void call_name(const struct responses *a, bool with_space, struct ds_json_out *j)
+{
+    const json_t *of = json_object_get(a->spaces, a->name.p);
+    if (!of) {
+        ds_jo_member_text(j, "name", &a->name);
+        return;
+    }
+    ds_jo_member_str(j, "name", json_string_value(json_object_get(of, "name")));
+    if (with_space) ds_jo_member_str(j, "namespace", json_string_value(json_object_get(of, "namespace")));
+}
+
 static void part(const struct responses *a, bool whole, struct ds_json_out *j)
 {
     static const struct ds_bytes none = { .n = 0 };
@@ -192,7 +204,7 @@ static void item(const struct responses *a, bool whole, struct ds_json_out *j)
     ds_jo_member_str(j, "status", !whole ? "in_progress" : a->cut ? "incomplete" : "completed");
     if (is_call(a->item)) {
         ds_jo_member_str(j, "call_id", a->call_id);
-        ds_jo_member_text(j, "name", &a->name);
+        call_name(a, true, j);
         ds_jo_member_text(j, text_members[a->item], whole ? &a->text : &none);
     } else {
         if (a->item == MESSAGE) ds_jo_member_str(j, "role", "assistant");
@@ -240,7 +252,7 @@ static void text_event(struct responses *a, const char *delta, size_t n)
         ds_jo_key(&j, "delta");
         ds_jo_strn(&j, delta, n);
     } else {
-        if (a->item == CALL) ds_jo_member_text(&j, "name", &a->name);
+        if (a->item == CALL) call_name(a, false, &j);
         ds_jo_member_text(&j, text_members[a->item], &a->text);
     }
     if (a->item == MESSAGE) {
@@ -446,6 +458,7 @@ static void on_free(void *ctx)
     json_decref(a->tools);
     json_decref(a->choice);
     json_decref(a->custom);
+    json_decref(a->spaces);
     free(a);
 }
 

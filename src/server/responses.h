@@ -14,6 +14,7 @@ struct responses {
     float temperature, top_p;
     json_t *tools, *choice;         /* the request's own; NULL: none */
     json_t *custom;                 /* an object whose keys are the names of the custom tools */
+    json_t *spaces;                 /* of tools in a namespace: {"SPACE.NAME", as the model sees it: {"namespace", "name"}} */
     enum item item;                 /* the one that is open */
     bool cut;                       /* the answer ended before it did */
     int n_items;                    /* those that were opened */

@@ -76,6 +76,30 @@ static bool read_custom_call(struct responses *a, const json_t *m, const char *w
     return ok;
 }
 
+/* o, a tool or a call, with the name that the model sees: tools of a namespace have both. A new reference; NULL: no memory. */
+static json_t *with_shown_name(const json_t *o, const char *space)
+{
+    json_t *it = (json_t *)(uintptr_t)o;
+    const char *name = json_string_value(json_object_get(o, "name"));
+    if (!space || !*space || !name || !*name) return json_incref(it);
+    it = json_copy(it);
+    if (it && !json_object_set_new(it, "name", json_sprintf("%s.%s", space, name))) return it;
+    json_decref(it);
+    return NULL;
+}
+
+/* A call that the assistant made, of a function or a custom tool. */
+static bool read_any_call(struct responses *a, const json_t *m, const char *where, bool custom, struct turn *t, struct ds_refusal *r)
+{
+    const char *space = NULL;
+    if (!ds_field_text(m, ds_name(where, "namespace").s, &space, r)) return false;
+    json_t *call = with_shown_name(m, space);
+    if (!call) return ds_refuse(r, 503, NULL, "no memory for the request");
+    bool ok = custom ? read_custom_call(a, call, where, t, r) : read_call(a, call, where, t, r);
+    json_decref(call);
+    return ok;
+}
+
 static bool ends_with(const char *s, const char *end)
 {
     size_t n = strlen(s), m = strlen(end);
@@ -122,8 +146,8 @@ static bool read_item(struct responses *a, const json_t *m, const char *where, s
     if (!ds_is_object(m, where, r) || !ds_field_text(m, of.s, &type, r) || !ds_field_rules(m, where, rules, r)) return false;
     if (!strcmp(type, "message")) return read_message(a, m, where, t, r);
     if (!strcmp(type, "reasoning")) return read_reasoning(a, m, where, t, r);
-    if (!strcmp(type, "function_call")) return read_call(a, m, where, t, r);
-    if (!strcmp(type, "custom_tool_call")) return read_custom_call(a, m, where, t, r);
+    bool custom = !strcmp(type, "custom_tool_call");
+    if (custom || !strcmp(type, "function_call")) return read_any_call(a, m, where, custom, t, r);
     if (!strcmp(type, "item_reference"))
         return ds_refuse(r, 400, of.s, "'%s' is 'item_reference', but nothing is kept here: send the item itself", of.s);
     if (!strncmp(type, "input_", 6) || !strcmp(type, "image"))
@@ -184,6 +208,37 @@ static bool add_custom(struct responses *a, const json_t *tool, const char *wher
     return ok;
 }
 
+/* space: the namespace that it is in; NULL: none. */
+static bool add_tool(const struct ds_call *c, struct responses *a, const json_t *tool, const char *space, const char *where, struct ds_refusal *r)
+{
+    const char *type = NULL, *name = NULL;
+    if (!ds_is_object(tool, where, r) || !ds_field_text(tool, ds_name(where, "type").s, &type, r)) return false;
+    bool custom = type && !strcmp(type, "custom");
+    if (!custom && ds_talk_leaves_out(c, type, "function")) return true;
+    if (!ds_field_name(tool, ds_name(where, "name").s, &name, r)) return false;
+    json_t *shown = with_shown_name(tool, space);
+    if (!shown) return ds_refuse(r, 503, NULL, "no memory for the request");
+    if (space)
+        json_object_set_new(a->spaces, json_string_value(json_object_get(shown, "name")), json_pack("{s:s, s:s}", "namespace", space, "name", name));
+    bool ok = custom ? add_custom(a, shown, where, r) : ds_talk_tool(&a->t, shown, where, "parameters", r);
+    json_decref(shown);
+    return ok;
+}
+
+static bool add_namespace(const struct ds_call *c, struct responses *a, const json_t *of, const char *where, struct ds_refusal *r)
+{
+    const json_t *tools, *tool, *description;
+    const char *space;
+    struct ds_name name = ds_name(where, "tools");
+    size_t i;
+    if (!ds_field_name(of, ds_name(where, "name").s, &space, r) || !ds_field_json(of, name.s, JSON_ARRAY, &tools, r) ||
+        !ds_field_json(of, ds_name(where, "description").s, JSON_STRING, &description, r))
+        return false;
+    json_array_foreach((json_t *)(uintptr_t)tools, i, tool)
+        if (!add_tool(c, a, tool, space, ds_item(name.s, i).s, r)) return false;
+    return true;
+}
+
 static bool read_tools(const struct ds_call *c, struct responses *a, struct ds_refusal *r)
 {
     const json_t *tools, *tool;
@@ -191,15 +246,12 @@ static bool read_tools(const struct ds_call *c, struct responses *a, struct ds_r
     if (!ds_field_json(c->body, "tools", JSON_ARRAY, &tools, r)) return false;
     a->tools = json_incref((json_t *)(uintptr_t)tools);
     a->custom = json_object();
+    a->spaces = json_object();
     json_array_foreach((json_t *)(uintptr_t)tools, i, tool) {
-        const char *type = NULL;
+        const char *type = json_string_value(json_object_get(tool, "type"));
         struct ds_name where = ds_item("tools", i);
-        if (!ds_is_object(tool, where.s, r) || !ds_field_text(tool, ds_name(where.s, "type").s, &type, r)) return false;
-        if (type && !strcmp(type, "custom")) {
-            if (!add_custom(a, tool, where.s, r)) return false;
-        } else if (!ds_talk_leaves_out(c, type, "function") && !ds_talk_tool(&a->t, tool, where.s, "parameters", r)) {
-            return false;
-        }
+        bool space = type && !strcmp(type, "namespace");
+        if (!(space ? add_namespace(c, a, tool, where.s, r) : add_tool(c, a, tool, NULL, where.s, r))) return false;
     }
     return true;
 }

@@ -421,6 +421,11 @@ static void fields_of_responses(void)
         { R, "text", "'text': 'x'" }, { R, "text.format", "'text': {'format': 'text'}" },
         { R, "text.format.type", "'text': {'format': {'type': 'json_schema'}}" }, { R, "text.verbosity", "'text': {'verbosity': 5}" },
         { R, "max_tool_calls", "'max_tool_calls': -1" }, { R, "store", "'store': 1" }, { R, "metadata", "'metadata': 'x'" },
+        { R, "tools[0].name", "'tools': [{'type': 'namespace', 'tools': []}]" },
+        { R, "tools[0].tools", "'tools': [{'type': 'namespace', 'name': 'a', 'tools': {}}]" },
+        { R, "tools[0].tools[0].name", "'tools': [{'type': 'namespace', 'name': 'a', 'tools': [{'type': 'function'}]}]" },
+        { R, "tools[0].tools[0].parameters", "'tools': [{'type': 'namespace', 'name': 'a', 'tools': [{'name': 'f', 'parameters': 5}]}]" },
+        { R, "input[0].namespace", "'input': [{'type': 'function_call', 'name': 'f', 'namespace': 5}]" },
         { R, "tools", "'tools': 5" }, { R, "tools[0]", "'tools': ['f']" }, { R, "tools[0].type", "'tools': [{'type': 5}]" },
         { R, "tools[0].name", "'tools': [{'type': 'function'}]" }, { R, "tools[0].name", "'tools': [{'type': 'custom', 'name': ''}]" },
         { R, "tools[0].format.type", "'tools': [{'type': 'custom', 'name': 'p', 'format': {'type': 'xml'}}]" },
@@ -601,6 +606,38 @@ static void custom_tools_of_responses(void)
                     "\"tool_choice\":{\"type\":\"custom\",\"name\":\"patch\"}");
 }
 
+/* The model sees the tools of a namespace one by one, the client gets its calls by namespace and name. */
+static void tools_in_namespaces(void)
+{
+#define SPACES "'tools': [{'type': 'namespace', 'name': 'crm', 'description': 'x', 'tools': [{'type': 'function', 'name': 'f', 'parameters': " SCHEMA   \
+               "}, {'type': 'custom', 'name': 'patch'}]}, {'type': 'function', 'name': 'f', 'parameters': " SCHEMA "}]"
+    static const char call[] = "</think><tool_call>\n<function=crm.f>\n<parameter=a>\n3\n</parameter>\n</function>\n</tool_call>";
+    EXPECT_IN_ORDER(prompt_of(R, q("{" SPACES ", 'input': [{'role': 'user', 'content': 'q'}, {'type': 'function_call', 'namespace': 'crm', 'name': 'f',"
+                                   " 'call_id': 'x', 'arguments': '{}'}, {'type': 'function_call_output', 'call_id': 'x', 'output': '1'}]}")),
+                    "\"name\": \"crm.f\"", "\"name\": \"crm.patch\"", "\"name\": \"f\"", "<tool_call>\n<function=crm.f>\n");
+    EXPECT_IN_ORDER(answer_to(R, q("{" SPACES ", 'input': 'q'}"), call, DS_FINISH_END),
+                    "\"type\":\"function_call\"", "\"name\":\"f\",\"namespace\":\"crm\",\"arguments\":\"{\\\"a\\\": 3}\"");
+    EXPECT_IN_ORDER(answer_to(R, q("{" SPACES ", 'input': 'q', 'stream': true}"), call, DS_FINISH_END), "output_item.added",
+                    "\"name\":\"f\",\"namespace\":\"crm\",\"arguments\":\"\"", "arguments.done", "\"name\":\"f\",\"arguments\":\"{",
+                    "output_item.done", "\"namespace\":\"crm\"");
+    EXPECT_IN_ORDER(answer_to(R, q("{" SPACES ", 'input': 'q'}"), "</think><tool_call>\n<function=crm.patch>\n<parameter=input>\nx\n</parameter>\n"
+                              "</function>\n</tool_call>", DS_FINISH_END),
+                    "\"type\":\"custom_tool_call\"", "\"name\":\"patch\",\"namespace\":\"crm\",\"input\":\"x\"");
+    CHECK(!strstr(answer_to(R, q("{" SPACES ", 'input': 'q'}"), "</think>" CALL, DS_FINISH_END), "\"namespace\":\"crm\",\"arguments\""));
+}
+
+/* Of the tools that clients of Messages run without a schema of their own, the shell's is known. */
+static void tools_without_schema(void)
+{
+#define BARE "{'max_tokens': 9, 'messages': [{'role': 'user', 'content': 'q'}], 'tools': [{'type': 'bash_20250124', 'name': 'bash'}, "                 \
+             "{'type': 'text_editor_20250728', 'name': 'str_replace_based_edit_tool'}]}"
+    const char *got = prompt_of(M, q(BARE));
+    EXPECT_IN_ORDER(got, "\"name\": \"bash\"", "\"command\": {\"type\": \"string\"", "\"restart\": {\"type\": \"boolean\"");
+    CHECK(!strstr(got, "str_replace_based") && strstr(noted, "'text_editor_20250728' is left out"));
+    EXPECT_IN_ORDER(answer_to(M, q(BARE), "<tool_call>\n<function=bash>\n<parameter=command>\nls 1\n</parameter>\n</function>\n</tool_call>", DS_FINISH_END),
+                    "\"type\":\"tool_use\"", "\"name\":\"bash\",\"input\":{\"command\": \"ls 1\"}");
+}
+
 /* A stream tells a call's texts while they are written; what a limit cuts never looks whole. */
 static void calls_in_parts(void)
 {
@@ -746,6 +783,8 @@ static const struct ds_test tests[] = {
     { "forced_calls_that_fail", forced_calls_that_fail },
     { "items_of_other_tools", items_of_other_tools },
     { "custom_tools_of_responses", custom_tools_of_responses },
+    { "tools_in_namespaces", tools_in_namespaces },
+    { "tools_without_schema", tools_without_schema },
     { "calls_in_parts", calls_in_parts },
     { "custom_tools_in_parts", custom_tools_in_parts },
     { "long_fields_come_once", long_fields_come_once },
