@@ -489,7 +489,17 @@ END
     [ "$(wc -l <"$TMP/err")" = 1 ] || fail "stderr: $(cat "$TMP/err")"
 }
 
+# Headings are bold on a terminal only: in a file they would be escape codes.
+the_demo_writes_plain_text_to_a_file() {
+    mkdir "$TMP/demo"
+    printf '#!/bin/sh\necho "ran $1"\n' >"$TMP/demo/deltascope"
+    chmod +x "$TMP/demo/deltascope"
+    expect 0 sh tools/demo.sh "$TMP/demo"
+    [ "$(grep -c '^\$ deltascope' "$TMP/out")" = 4 ] && [ "$(grep -c '^ran ' "$TMP/out")" = 4 ] || fail "$(cat "$TMP/out")"
+    if grep -q "$(printf '\033')" "$TMP/out"; then fail "escape codes in a file"; fi
+}
+
 run_cases "help_of_every_tool bad_usage_is_one_sentence failures_are_one_sentence lost_output_is_said_once default_model_is_found info_adds_up
     bench_json_fields rates_start_at_256 cold_runs_have_no_warm_up profile_lines profile_table skips_are_marked skips_are_no_answer
     modelbench_flags check_reports synth_writes_models synth_writes_files_only weights_can_be_interrupted plan_needs_no_weights
-    bar_and_interrupt" "$@"
+    bar_and_interrupt the_demo_writes_plain_text_to_a_file" "$@"
