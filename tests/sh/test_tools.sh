@@ -13,7 +13,7 @@ help_of_every_tool() {
     done
     expect 0 "$ds" bench --help
     grep -q -e '--skip' "$TMP/out" || fail "bench --help does not list --skip"
-    for c in run check; do
+    for c in run check ladder; do
         expect 0 "$ds" $c --help
         if grep -q -e '--skip' "$TMP/out"; then fail "$c --help lists --skip, which it refuses"; fi
     done

@@ -178,7 +178,7 @@ int ds_cmd_ladder(int argc, char **argv)
         .about = "Rungs: 0 baseline with its stages, 1 no GDN, 2 no attention, 3 neither (the matmul-only floor),\n"
                  "4 the qk-norm timer, 5 chunk sizing. A cell is a measurement, or it is blank.\n",
         .opts = opts, .n_opts = sizeof opts / sizeof *opts, .common = &a.spec.common,
-        .groups = DS_GROUP_MODEL | DS_GROUP_SYNTH | DS_GROUP_ENGINE | DS_GROUP_PROF, .max_args = 4096,
+        .groups = DS_GROUP_MODEL | DS_GROUP_SYNTH | DS_GROUP_ENGINE | DS_GROUP_PROF | DS_GROUP_RUNGS, .max_args = 4096,
     };
     struct ds_err e;
     int rc = ds_cli_parse(&cli, argc, argv);

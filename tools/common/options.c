@@ -241,6 +241,8 @@ static int set_option(const struct ds_opt *o, const struct value *v)
 
 #define MAX_COMMON 28
 
+static bool refuses_skips(const struct ds_cli *c) { return c->groups & (DS_GROUP_ANSWER | DS_GROUP_RUNGS); }
+
 static int common_table(struct ds_opt *t, const struct ds_cli *c)
 {
     struct ds_common *m = c->common;
@@ -279,7 +281,7 @@ static int common_table(struct ds_opt *t, const struct ds_cli *c)
         t[n++] = (struct ds_opt){ "--profile", NULL, DS_OPT_PROFILE, &m->profile, "[=drain]", 0, 0,
                                   "stage times on stderr; drain waits after each stage" };
         t[n++] = (struct ds_opt){ "--skip", NULL, DS_OPT_WORDS, &m->skip, "gdn,attn", 0, 0,
-                                  c->groups & DS_GROUP_ANSWER ? NULL : "leave stages out, for timing only" };
+                                  refuses_skips(c) ? NULL : "leave stages out, for timing only" };
     }
     return n;
 }
@@ -351,8 +353,8 @@ static void print_help(const struct ds_cli *c, const struct ds_opt *common, int 
         printf("\n");
     }
     if (c->common && (c->groups & DS_GROUP_PROF))
-        printf("\nenvironment (empty or 0: off): FAK_QPROFILE=1 is --profile, FAK_PREFILL_NO_GDN=1 is --skip gdn,\n"
-               "FAK_PREFILL_NO_ATTN=1 is --skip attn.\n");
+        printf("\nenvironment (empty or 0: off): FAK_QPROFILE=1 is --profile%s", refuses_skips(c) ? ".\n" :
+               ", FAK_PREFILL_NO_GDN=1 is --skip gdn,\nFAK_PREFILL_NO_ATTN=1 is --skip attn.\n");
     printf("\nexit codes: 0 success, 1 failure, 2 bad usage, 130 interrupted.\n");
 }
 

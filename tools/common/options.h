@@ -46,7 +46,8 @@ enum ds_opt_group {
     DS_GROUP_SYNTH  = 2,            /* --like --type --layers --vocab --seed */
     DS_GROUP_ENGINE = 4,            /* --backend --placement --threads --isa --ubatch --ctx --kv --gdn */
     DS_GROUP_PROF   = 8,            /* --profile --skip and the environment names of both */
-    DS_GROUP_ANSWER = 16            /* the tool uses the output as the model's answer: skips are refused */
+    DS_GROUP_ANSWER = 16,           /* the tool uses the output as the model's answer: skips are refused */
+    DS_GROUP_RUNGS  = 32            /* the tool leaves stages out by itself: it refuses --skip, which is not listed */
 };
 
 struct ds_common {
