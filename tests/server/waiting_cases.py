@@ -145,7 +145,7 @@ def many_connections():
 def half_open_ones_are_dropped():
     """After 30 s: nothing said, half a head, a head in drops, a body that stands still."""
     with Server() as s:
-        halves = [b"", b"POST /v1/compl", b"GET /health HTTP/1.1\r\nX: ", b"POST /v1/completions HTTP/1.1\r\nContent-Length: 99\r\n\r\n{"]
+        halves = [b"", b"POST /v1/compl", b"GET /health HTTP/1.1\r\nX: ", b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n{"]
         conns = [socket.create_connection(("127.0.0.1", s.port)) for _ in halves]
         for c, h in zip(conns, halves):
             c.sendall(h)
@@ -179,7 +179,7 @@ def slow_readers_block_nobody():
             c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
             c.connect(("127.0.0.1", s.port))
             body = json.dumps(dict(prompt=ALICE, max_tokens=3000, ignore_eos=True, stream=True, logprobs=20)).encode()
-            c.sendall(b"POST /v1/completions HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            c.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
             lazy.append(c)
         s.wait_for(lambda st: st["load"]["running"] == 2)
         t = time.monotonic()
