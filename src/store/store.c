@@ -288,7 +288,8 @@ static struct ds_start begin_at_best(ds_store *st, struct ds_live *L, const int3
         if (found) found->hold = true, found->pins++;
         st->disk.keep = f.node && f.node->seg;
         demote(st, L, f.common, n);
-        leave(st, L, f.pos);
+        const int64_t own = ds_common_with(L->s, ids, n);       /* the start may lie on another branch than the session's rows */
+        leave(st, L, own < f.pos ? own : f.pos);
         st->disk.keep = false;
         if (found) found->hold = false;
         const ds_status s = ds_start_restore(st, L, &f, ids, n);

@@ -235,6 +235,33 @@ static void store_cancelled_prefill_is_kept(void)
     close_script(&s);
 }
 
+/* A session that held an edited prompt goes to a start on the branch before the edit: the edited one keeps its rows. */
+static void store_branch_is_kept_when_another_is_resumed(void)
+{
+    static struct script s;
+    struct ds_lookup l;
+    if (!open_script(&s, &mini)) return;
+    open_store(&s);
+    for (int edit = 0; edit < 200; edit += 66) {
+        seed = 7 + (uint32_t)edit;
+        random_ids(&s, 0, 247);
+        ask(&s, s.warm.s, 4);
+        const int32_t was = s.ids[edit];
+        s.ids[edit] = (was + 1) % ds_engine_info(s.warm.g)->n_vocab;
+        ask(&s, s.warm.s, 4);
+        s.ids[edit] = was;
+        s.n = 220;
+        l = ask(&s, s.warm.s, 4);
+        CHECK_MSG(l.start == 192, "edit at %d: starts at %d", edit, (int)l.start);
+        s.ids[edit] = (was + 1) % ds_engine_info(s.warm.g)->n_vocab;
+        s.n = 247;
+        l = ask(&s, s.warm.s, 4);
+        CHECK_MSG(l.start == 246, "edit at %d: %s, starts at %d", edit, ds_reuse_names[l.reason], (int)l.start);
+    }
+    ds_store_close(s.st);
+    close_script(&s);
+}
+
 /* Side requests beyond what memory holds: the main conversation, larger and used lately, goes on where it was. */
 static void store_side_requests_evict_nothing_larger(void)
 {
@@ -386,6 +413,7 @@ static const struct ds_test tests[] = {
     { "store_repeat_append_and_empty_suffix", store_repeat_append_and_empty_suffix },
     { "store_claims_bits_only_where_they_are_equal", store_claims_bits_only_where_they_are_equal },
     { "store_cancelled_prefill_is_kept", store_cancelled_prefill_is_kept },
+    { "store_branch_is_kept_when_another_is_resumed", store_branch_is_kept_when_another_is_resumed },
     { "store_side_requests_evict_nothing_larger", store_side_requests_evict_nothing_larger },
     { "store_eviction_keeps_the_spread", store_eviction_keeps_the_spread },
     { "store_memory_is_a_promise", store_memory_is_a_promise },
