@@ -56,7 +56,7 @@ static void add_diff(struct diff *d, const float *got, const float *ref, size_t 
 
 static double relative(const struct diff *d) { return d->den > 0 ? sqrt(d->num / d->den) : d->num > 0 ? INFINITY : 0; }
 
-static double cosine(const float *a, const float *b, size_t n)
+double ds_check_cosine(const float *a, const float *b, size_t n)
 {
     double ab = 0, aa = 0, bb = 0;
     for (size_t i = 0; i < n; i++) {
@@ -148,7 +148,7 @@ static ds_status compare(ds_session *s, const struct ds_check_reference *ref, co
     for (int i = 0; i < ref->n; i++) agree += ds_check_argmax(ds_session_logits_row(s, i), vocab) == ref->argmax[i];
     add_diff(&d, ds_session_logits(s), ref->logits, (size_t)vocab);
     for (int i = 0; i < s->g->model.hp.n_layer && !st; i++) st = compare_layer(s, ref, i, &k, e);
-    *c = (struct ds_check_case){ .n = ref->n, .logits_cosine = cosine(ds_session_logits(s), ref->logits, (size_t)vocab), .logits_max_abs = d.max_abs,
+    *c = (struct ds_check_case){ .n = ref->n, .logits_cosine = ds_check_cosine(ds_session_logits(s), ref->logits, (size_t)vocab), .logits_max_abs = d.max_abs,
                                  .argmax_agreement = (double)agree / ref->n, .greedy_total = DS_CHECK_GREEDY, .argmax_judged = l->argmax_all,
                                  .greedy_judged = ref->n >= l->greedy_from, .caches_judged = l->cache_abs > 0 || l->cache_rel > 0,
                                  .kv_max_abs = k.has_kv ? k.kv.max_abs : NAN, .conv_max_abs = k.has_conv ? k.conv.max_abs : NAN,

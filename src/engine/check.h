@@ -28,6 +28,7 @@ struct ds_check_reference {
 
 bool ds_check_float_weights(const struct ds_engine *g);
 int ds_check_argmax(const float *x, int n);
+double ds_check_cosine(const float *a, const float *b, size_t n);      /* 0 where one of them is */
 /* Runs the prompt on s and adds the comparison to the report. */
 ds_status ds_check_add(struct ds_check_report *r, ds_session *s, const struct ds_check_reference *ref, const struct ds_check_limits *l, struct ds_err *e);
 /* Room for one more case at the report's end, not counted yet; NULL: no memory. */

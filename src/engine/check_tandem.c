@@ -65,17 +65,6 @@ static ds_status free_case(struct free_run *f, ds_session *s, int n, struct ds_e
     return st;
 }
 
-static double cosine(const float *a, const float *b, int n)
-{
-    double ab = 0, aa = 0, bb = 0;
-    for (int i = 0; i < n; i++) {
-        ab += (double)a[i] * b[i];
-        aa += (double)a[i] * a[i];
-        bb += (double)b[i] * b[i];
-    }
-    return aa > 0 && bb > 0 ? ab / sqrt(aa * bb) : 0;
-}
-
 /* Equal work in the same order: the same but for devices whose sums have no fixed order. */
 static const double same_cosine = 0.999999;
 
@@ -131,7 +120,7 @@ static ds_status tandem_case(struct ds_check_report *r, ds_session *s, const str
     ds_status st = run_prompt(s, n, e);
     if (st) return st;
     compare_caches(s, &k);
-    const double same = cosine(ds_session_logits(s), f->logits, s->g->model.hp.n_vocab);
+    const double same = ds_check_cosine(ds_session_logits(s), f->logits, (size_t)s->g->model.hp.n_vocab);
     *c = (struct ds_check_case){ .n = n, .logits_cosine = t->cosine, .logits_max_abs = t->max_abs, .argmax_agreement = (double)t->rows_agree / t->rows,
                                  .greedy_total = greedy_steps(s), .argmax_judged = true, .greedy_judged = true, .caches_judged = true,
                                  .kv_max_abs = info->n_attn ? k.kv.max_abs : NAN,
