@@ -3,8 +3,8 @@ import http.client
 import json
 import os
 import pathlib
+import re
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -19,12 +19,6 @@ def shown(path):
     return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 class ServerFailed(Exception):
     pass
 
@@ -34,28 +28,26 @@ class Server:
 
     def __init__(self, model=None, *options, binary=None, ready_s=120):
         self.binary = str(binary or pathlib.Path(os.environ.get("DS_BIN", ROOT / "bin")) / "deltascope-server")
-        self.port = free_port()
         self.log_file = tempfile.TemporaryFile()
-        command = [self.binary] + (["-m", str(model)] if model else []) + ["--port", str(self.port), *map(str, options)]
+        command = [self.binary] + (["-m", str(model)] if model else []) + ["--port", "0", *map(str, options)]
         try:
             self.process = subprocess.Popen(command, stdout=self.log_file, stderr=self.log_file, stdin=subprocess.DEVNULL)
         except OSError as e:
             raise ServerFailed(f"{self.binary} does not start: {e.strerror}") from None
-        self.client = Client(f"http://127.0.0.1:{self.port}")
         until = time.monotonic() + ready_s
-        while not self.ready():
+        while not (port := self.listens_on()):
             if self.process.poll() is not None:
                 raise ServerFailed(f"the server ended with code {self.process.returncode}: {self.log().strip()}")
             if time.monotonic() > until:
                 self.stop(signal.SIGKILL)
                 raise ServerFailed(f"the server was not ready after {ready_s} s")
             time.sleep(0.02)
+        self.client = Client(f"http://127.0.0.1:{port}")
 
-    def ready(self):
-        try:
-            return self.client.get("/health")[0] == 200
-        except OSError:
-            return False
+    def listens_on(self):
+        """The port of its own choice, which it tells once it answers."""
+        told = re.search(r"^listening on http://.*:(\d+)$", self.log(), re.MULTILINE)
+        return told and int(told[1])
 
     def log(self):
         size = os.fstat(self.log_file.fileno()).st_size

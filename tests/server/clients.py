@@ -18,11 +18,11 @@ WANT = {"days": 3, "city": "Lima <&> \"x\""}
 
 
 def openai_of(s, **more):
-    return openai.OpenAI(base_url="http://127.0.0.1:%d/v1" % s.port, api_key="any", max_retries=0, timeout=60, **more)
+    return openai.OpenAI(base_url="http://127.0.0.1:%d/v1" % s.port, api_key="any", max_retries=0, timeout=600, **more)
 
 
 def anthropic_of(s):
-    return anthropic.Anthropic(base_url="http://127.0.0.1:%d" % s.port, api_key="any", max_retries=0, timeout=60)
+    return anthropic.Anthropic(base_url="http://127.0.0.1:%d" % s.port, api_key="any", max_retries=0, timeout=600)
 
 
 def fails(kind, words, call):
@@ -145,7 +145,7 @@ def chat_tools():
 
 def chat_errors():
     with Server("--api-key", "secret") as s:
-        c = openai.OpenAI(base_url="http://127.0.0.1:%d/v1" % s.port, api_key="secret", max_retries=0, timeout=60)
+        c = openai.OpenAI(base_url="http://127.0.0.1:%d/v1" % s.port, api_key="secret", max_retries=0, timeout=600)
         make = c.chat.completions.create
         cases = [
             (dict(messages=[]), "messages"), (dict(messages=[{"role": "wizard", "content": "x"}]), "messages[0].role"),
@@ -345,7 +345,7 @@ def messages_nonce():
 
 def messages_errors():
     with Server("--api-key", "secret") as s:
-        c = anthropic.Anthropic(base_url="http://127.0.0.1:%d" % s.port, api_key="secret", max_retries=0, timeout=60)
+        c = anthropic.Anthropic(base_url="http://127.0.0.1:%d" % s.port, api_key="secret", max_retries=0, timeout=600)
         for more, word in [
             (dict(messages=[]), "messages"), (dict(max_tokens=0), "max_tokens"), (dict(max_tokens=-1), "max_tokens"),
             (dict(extra_body={"temperature": -1}), "temperature"),

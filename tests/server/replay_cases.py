@@ -46,7 +46,7 @@ def restart_costs_an_interval():
     turn = [r for r in record["requests"] if r["turn"] == 14][0]
     before = [r for r in record["requests"] if r["turn"] == 13][-1]
     new = turn["prompt"] - before["prompt"]
-    check(restart["stop_s"] < 5, "SIGTERM took", restart["stop_s"], "s")
+    check(restart["stop_s"] < (20 if SANITIZED else 5), "SIGTERM took", restart["stop_s"], "s")
     check(restart["recomputed"] <= max(0, new) + 512, restart, "of these new:", new)
 
 

@@ -259,8 +259,8 @@ def error_shapes():
 
 
 def raw(s, text):
-    """What the server answers to these bytes, at once."""
-    with socket.create_connection(("127.0.0.1", s.port), timeout=5) as c:
+    """What the server answers to these bytes, without more of them."""
+    with socket.create_connection(("127.0.0.1", s.port), timeout=20) as c:      # at 30 s it would give up on the rest
         c.sendall(text)
         data = b""
         while b"\r\n\r\n" not in data:

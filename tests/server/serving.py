@@ -15,6 +15,16 @@ BUILD = os.environ.get("DS_BUILD", "build/release")
 SANITIZED = any(name in BUILD for name in ("asan", "tsan"))
 ALICE = "Alice was beginning to get very tired"
 
+# A model that takes its time, by a published geometry with random weights and small chunks. LONG_WINDOW tokens decoded one after another take
+# ten seconds and more on any machine, and CRAWL as a prefill minutes: whoever waits for something beside them ends them, not the clock.
+SLOW = ("--like", "qwen3.5-0.8b", "--type", "q8_0", "--layers", "4", "--vocab", "512", "--ubatch", "64")
+CRAWL = ("--isa", "scalar")
+LONG_WINDOW = 32768
+
+
+def slow_prompt(n, seed=1):
+    return [(seed * 7919 + i * 31 + i * i) % 512 for i in range(n)]
+
 
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))     # so that a test that is ended ends its servers
 
@@ -40,8 +50,9 @@ class Server:
         atexit.register(self.process.kill)      # after a check that failed; does nothing to one that ended
         self.port = self._port()
 
-    def _port(self):
-        for _ in range(1200):
+    def _port(self, seconds=180):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
             for line in self.log().splitlines():
                 if line.startswith("listening on http://"):
                     return int(line.rsplit(":", 1)[1])
@@ -59,7 +70,7 @@ class Server:
         if self.process.poll() is None:
             self.process.send_signal(sig)
         try:
-            got = self.process.wait(60)
+            got = self.process.wait(120)
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise Failed("the server does not end") from None
@@ -80,7 +91,7 @@ class Server:
 
     # --- requests
 
-    def connect(self, timeout=120):
+    def connect(self, timeout=240):
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
 
     def call(self, method, path, body=None, headers=None):
@@ -127,8 +138,8 @@ class Server:
                 return float(line.split()[1])
         raise Failed("no metric " + name)
 
-    def wait_for(self, condition, seconds=20):
-        """condition(status) becomes true"""
+    def wait_for(self, condition, seconds=120):
+        """condition(status) becomes true; the limit is for what never comes, and no measure of anything"""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             s = self.status()
@@ -137,15 +148,35 @@ class Server:
             time.sleep(0.02)
         raise Failed("waited in vain: " + json.dumps(s)[:1500])
 
-    def idle(self, seconds=20):
-        return self.wait_for(lambda s: s["load"]["running"] == 0 and s["load"]["waiting"] == 0, seconds)
+    def idle(self):
+        return self.wait_for(lambda s: s["load"]["running"] == 0 and s["load"]["waiting"] == 0)
+
+    # Requests on two connections have no order unless the second is sent after the first was seen to be taken.
+
+    def running(self, prompt=ALICE, **more):
+        """A streamed request that is the next to run."""
+        already = self.status()["load"]["running"]
+        x = self.stream(prompt, **more)
+        self.wait_for(lambda s: s["load"]["running"] == already + 1)
+        return x
+
+    def behind(self, prompt=ALICE, **more):
+        """A streamed request that is the last in the queue; every slot is held."""
+        already = self.status()["load"]["waiting"]
+        x = self.stream(prompt, **more)
+        self.wait_for(lambda s: s["load"]["waiting"] == already + 1)
+        return x
+
+    def hold(self, n):
+        """n answers that go on until they are left: for a server of SLOW and LONG_WINDOW."""
+        return [self.running(slow_prompt(3, 90 + k), max_tokens=LONG_WINDOW, ignore_eos=True) for k in range(n)]
 
 
 class Stream:
     """A streamed answer, read event by event; `at` are the times at which bytes came, from the request on."""
 
     def __init__(self, server, body, path="/v1/completions", headers=None):
-        self.s = socket.create_connection(("127.0.0.1", server.port), timeout=120)
+        self.s = socket.create_connection(("127.0.0.1", server.port), timeout=240)
         data = json.dumps(body).encode()
         head = "POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n" % (path, len(data))
         for k, v in (headers or {}).items():
@@ -156,7 +187,7 @@ class Stream:
         self.at = []
         self.ended = False
 
-    def read_some(self, timeout=120):
+    def read_some(self, timeout=240):
         self.s.settimeout(timeout)
         got = self.s.recv(65536)
         self.at.append(time.monotonic() - self.start)
@@ -164,7 +195,7 @@ class Stream:
         self.ended = not got
         return got
 
-    def read_until(self, mark, timeout=120):
+    def read_until(self, mark, timeout=240):
         while mark not in self.raw:
             if not self.read_some(timeout):
                 raise Failed("the stream ended before %r: %r" % (mark, self.raw[-500:]))

@@ -470,12 +470,12 @@ while True:
     if not sent and b"tok/s" in seen:
         sent = time.time()
         os.kill(pid, signal.SIGINT)
-    if time.time() - start > 60: os.kill(pid, signal.SIGKILL); sys.exit("no bar within a minute: %r" % seen[-300:])
+    if time.time() - start > 120: os.kill(pid, signal.SIGKILL); sys.exit("no bar within two minutes: %r" % seen[-300:])
 code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 took = time.time() - sent
 text = seen.decode()
 assert code == 130, (code, text[-300:])
-assert took < 10, "took %.1f s to stop" % took
+assert took < 30, "took %.1f s to stop" % took
 assert "left" in text and "[#" in text or "[." in text, text
 tail = text.rstrip("\r\n").split("\r\x1b[K")[-1]
 assert tail.startswith("deltascope bench:") and "\n" not in tail, "the bar was not cleaned: %r" % text[-300:]
