@@ -6,6 +6,7 @@ import struct
 import subprocess
 import sys
 
+from gguf import SHIPPED, File
 from serving import ALICE, BIN, Server, check, run_cases
 
 
@@ -328,52 +329,11 @@ def numbers_agree():
         check("snapshot" in s.log() and "reason=" in s.log() and "recompute=" in s.log(), "lookups are logged")
 
 
-def tensor_at(data, name):
-    """Where the bytes of a tensor of a GGUF file lie."""
-    at = 8
-
-    def take(form):
-        nonlocal at
-        (value,) = struct.unpack_from("<" + form, data, at)
-        at += struct.calcsize(form)
-        return value
-
-    def text():
-        nonlocal at
-        n = take("Q")
-        at += n
-        return data[at - n:at].decode(errors="replace")
-
-    def value(kind):
-        nonlocal at
-        if kind == 8:
-            return text()
-        if kind == 9:
-            of, n = take("I"), take("Q")
-            return [value(of) for _ in range(n)]
-        return take("BbHhIif?ssQqd"[kind])
-
-    n_tensors, n_keys = take("Q"), take("Q")
-    keys = {}
-    for _ in range(n_keys):
-        key = text()
-        keys[key] = value(take("I"))
-    offsets = {}
-    for _ in range(n_tensors):
-        tensor = text()
-        for _ in range(take("I")):
-            take("Q")
-        take("I")
-        offsets[tensor] = take("Q")
-    align = keys.get("general.alignment", 32)
-    return (at + align - 1) // align * align + offsets[name]
-
-
 def a_nan_names_its_layer():
     """The request fails with a sentence; nothing of it is kept, and the server goes on."""
-    with open("models/tales-q8_0.gguf", "rb") as f:
+    with open(SHIPPED, "rb") as f:
         data = bytearray(f.read())
-    struct.pack_into("<f", data, tensor_at(data, "blk.3.attn_norm.weight"), float("nan"))
+    struct.pack_into("<f", data, File(data).tensors["blk.3.attn_norm.weight"].offset, float("nan"))
     path = os.path.join(os.environ["TMP"], "nan.gguf")
     with open(path, "wb") as f:
         f.write(data)
