@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SUFFIX ".dsprefix"
 #define PART "writing.tmp"
 #define PATH_MAX_BYTES 4096
 #define RETRY_NS 60000000000u
@@ -111,7 +110,7 @@ static void list_file(void *ctx, const char *name, uint64_t bytes, int64_t mtime
     struct listing *l = ctx;
     char path[PATH_MAX_BYTES];
     if (!strcmp(name, PART) && path_of(l->st, name, path)) ds_file_remove(path);
-    if (!ends_with(name, SUFFIX) || strlen(name) >= sizeof l->v->name || l->failed) return;
+    if (!ends_with(name, DS_FILE_SUFFIX) || strlen(name) >= sizeof l->v->name || l->failed) return;
     if (l->n == l->cap) {
         const int cap = l->cap ? 2 * l->cap : 64;
         struct found *p = realloc(l->v, (size_t)cap * sizeof *p);
@@ -387,7 +386,7 @@ static ds_status write_job(struct job *j, struct ds_err *e)
     ds_store *st = j->st;
     char part[PATH_MAX_BYTES], path[PATH_MAX_BYTES], name[48];
     const uint64_t bytes = ds_file_bytes(&st->t.sh, j->from, j->to, j->snaps, j->n_snaps);
-    snprintf(name, sizeof name, "%016llx-%lld" SUFFIX,
+    snprintf(name, sizeof name, "%016llx-%lld" DS_FILE_SUFFIX,
              (unsigned long long)ds_hash64(j->ids, (size_t)j->to * sizeof *j->ids, st->t.sh.layout), (long long)j->from);
     if (!path_of(st, PART, part) || !path_of(st, name, path)) return ds_fail(e, DS_EIO, "%s: the path is too long", st->disk.dir);
     if (ds_file_kind(path) > DS_FILE_REGULAR) return ds_fail(e, DS_EARG, "%s: something that is no file has this name", path);

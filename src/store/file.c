@@ -82,6 +82,13 @@ static ds_status check_words(const char *name, const uint64_t *w, size_t n, cons
     return DS_OK;
 }
 
+bool ds_file_begun(const void *data, size_t n)
+{
+    unsigned char magic[8];
+    store(magic, MAGIC);
+    return !memcmp(data, magic, n < sizeof magic ? n : sizeof magic);
+}
+
 ds_status ds_file_head(struct ds_file *f, const char *name, const void *data, size_t n, const struct ds_shape *sh,
         struct ds_err *e)
 {

@@ -17,6 +17,8 @@
 #include "base/os.h"
 #include "store/tree.h"
 
+#define DS_FILE_SUFFIX ".dsprefix"      /* of the names in a store's folder */
+
 enum { DS_FILE_LOGITS = 1, DS_FILE_EXACT = 2, DS_FILE_KIND_SHIFT = 2 };      /* flags of a snapshot */
 struct ds_file_snap { int64_t pos; uint64_t flags; };
 
@@ -32,6 +34,8 @@ struct ds_file {
 /* name: of the file, for sentences. A file of another layout: DS_EUNSUP; anything else that is off: DS_EFORMAT. */
 ds_status ds_file_head(struct ds_file *f, const char *name, const void *data, size_t n, const struct ds_shape *sh,
         struct ds_err *e);
+/* Whether the first n bytes of a file, or the few that there are, could be those of a session file that was begun. */
+bool ds_file_begun(const void *data, size_t n);
 /* The body's checksum. Nothing in the body may be used before. */
 ds_status ds_file_body(const struct ds_file *f, const char *name, struct ds_err *e);
 struct ds_file_snap ds_file_snap(const struct ds_file *f, int i);

@@ -168,6 +168,14 @@ static void session_file_damage_is_refused(void)
     spill(folder, p, n);
     CHECK_MSG(!ds_session_load(b.s, b.g, folder, &e), "%s", e.msg);
     CHECK(ds_session_pos(b.s) == 150 && state_diff(&a, &b) == 0 && rig_argmax(&a) == rig_argmax(&b));
+    CHECK(!ds_session_save_check(a.g, folder, &e) && !ds_session_save(a.s, a.g, folder, &e));    /* one of its own is replaced */
+    p[0] ^= 1;
+    spill(folder, p, n);                                       /* what is none stays */
+    CHECK(ds_session_save_check(a.g, folder, &e) == DS_EFORMAT && ds_session_save(a.s, a.g, folder, &e) == DS_EFORMAT);
+    size_t still = 0;
+    unsigned char *q = slurp(folder, &still);
+    CHECK(q && still == n && !memcmp(p, q, n));
+    free(q);
     ds_session_set_skip(a.s, DS_SKIP_GDN);
     CHECK(ds_session_save(a.s, a.g, folder, &e) == DS_EARG && strstr(e.msg, "timing"));
     ds_file_remove(folder);

@@ -48,9 +48,35 @@ session_refuses() {
     refused 1 "$TMP/d" -p x --session "$TMP/d"
     [ "$(wc -c <"$TMP/d")" = 5000 ]
     refused 1 "$TMP" -p x --session "$TMP"
-    rc=0
-    run -p x -n 1 --session "$TMP/none/e" >"$TMP/out" 2>"$TMP/err" || rc=$?
-    [ $rc = 1 ] && grep -q "cannot be created" "$TMP/err"
+}
+
+# A path where nothing can be saved is refused before anything is computed, and what lies there stays.
+session_knows_its_place_at_once() {
+    refused 1 "$TMP/none/e: no session can be saved there: $TMP/none/e.tmp: cannot be created: No such file" -p x --session "$TMP/none/e"
+    refused 1 "/proc/e: no session can be saved there" -p x --session /proc/e
+    run -p "$alice" -n 2 --session "$TMP/good" >"$TMP/out"
+    for kind in text empty damaged prefix.dsprefix; do
+        case $kind in
+            text) echo "my notes" >"$TMP/$kind"; why="too few for a session file" ;;
+            empty) : >"$TMP/$kind"; why="has 0 bytes" ;;
+            damaged) { printf 'X'; tail -c +2 "$TMP/good"; } >"$TMP/$kind"; why="is not a session file" ;;
+            *) cp "$TMP/good" "$TMP/$kind"; why="are those of a server's prefixes" ;;
+        esac
+        cp "$TMP/$kind" "$TMP/before"
+        refused 1 "$TMP/$kind: " -p x --session "$TMP/$kind"
+        grep -qF -e "$why" "$TMP/err" || fail "$kind: $(cat "$TMP/err")"
+        cmp "$TMP/$kind" "$TMP/before"
+    done
+    refused 1 "are those of a server's prefixes" -p x --session "$TMP/new.dsprefix"
+    ln -s prefix.dsprefix "$TMP/by_link"
+    refused 1 "are those of a server's prefixes" -p x --session "$TMP/by_link"
+    echo "my draft" >"$TMP/f.tmp"
+    refused 1 "$TMP/f.tmp: is no part of a session file" -p x --session "$TMP/f"
+    [ "$(cat "$TMP/f.tmp")" = "my draft" ] && [ ! -e "$TMP/f" ]
+    head -c 3000 "$TMP/good" >"$TMP/f.tmp"                     # what a run that was killed leaves
+    run -p "$alice" -n 2 --session "$TMP/f" >"$TMP/out"
+    cmp "$TMP/f" "$TMP/good"
+    [ ! -e "$TMP/f.tmp" ]
 }
 
 # Links stay links, what is no file stays what it is, and that is known before the model answers.
@@ -71,4 +97,4 @@ session_keeps_what_is_there() {
     fi
 }
 
-run_cases "session_goes_on session_adds_text session_refuses session_keeps_what_is_there" "$@"
+run_cases "session_goes_on session_adds_text session_refuses session_knows_its_place_at_once session_keeps_what_is_there" "$@"

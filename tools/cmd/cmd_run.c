@@ -227,9 +227,10 @@ static ds_status conversation(struct run *r, int *rc, struct ds_err *e)
 static ds_status load_session(struct run *r, struct ds_err *e)
 {
     const char *path = r->q->session;
-    if (!path || !ds_file_exists(path)) return DS_OK;
-    ds_status st = ds_session_load(r->gen.s, r->gen.g, path, e);
-    if (st) return st;
+    if (!path) return DS_OK;
+    ds_status st = ds_session_save_check(r->gen.g, path, e);       /* now, and not when the answer would be lost */
+    if (st || !ds_file_exists(path)) return st;
+    if ((st = ds_session_load(r->gen.s, r->gen.g, path, e))) return st;
     r->resumed = true;
     r->held = ds_session_pos(r->gen.s);
     return DS_OK;
