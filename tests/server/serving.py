@@ -254,6 +254,14 @@ class Stalls(threading.Thread):
             self.longest = max(self.longest, time.monotonic() - before)
 
 
+def told(e):
+    """Where in the case it happened, and what."""
+    where = e.__traceback__
+    while where.tb_next and where.tb_next.tb_frame.f_code.co_filename.endswith("_cases.py"):
+        where = where.tb_next
+    return "line %d: %s: %s" % (where.tb_lineno, type(e).__name__, e)
+
+
 def run_case(case, stalls):
     """The exception that it ended with, or None. Once more, twice at most, when the machine stood still meanwhile."""
     for left in (2, 1, 0):
@@ -263,7 +271,7 @@ def run_case(case, stalls):
         except Exception as e:      # whatever goes wrong is this case's failure, not the next one's
             if stalls.longest < 1.5 or not left:
                 return e
-            print("  the machine stood still for %.1f s; again" % stalls.longest, flush=True)
+            print("  %s; the machine stood still for %.1f s; again" % (told(e), stalls.longest), flush=True)
 
 
 def run_cases(cases, argv):
@@ -284,9 +292,6 @@ def run_cases(cases, argv):
             print("ok %s  %.1f s" % (c.__name__, time.monotonic() - start), flush=True)
             continue
         failed += 1
-        where = e.__traceback__
-        while where.tb_next and where.tb_next.tb_frame.f_code.co_filename.endswith("_cases.py"):
-            where = where.tb_next
-        print("  line %d: %s: %s" % (where.tb_lineno, type(e).__name__, e))
+        print("  " + told(e))
         print("FAIL %s" % c.__name__, flush=True)
     return failed != 0

@@ -134,7 +134,7 @@ END
     echo '[ "$*" = --list ] && { echo good; exit 0; }; echo "ok good"; exit 3' >"$TMP/t.sh"
     if DS_TALLY= sh tests/run.sh "$TMP/t.sh" >"$TMP/said"; then fail "an exit code of 3 passed"; fi
     echo '[ "$*" = --list ] && { echo slow; exit 0; }; sleep 30' >"$TMP/t.sh"
-    if DS_TALLY= sh tests/run.sh -t 1 "$TMP/t.sh" >"$TMP/said"; then fail "a hang passed"; fi
+    if DS_TALLY= sh tests/run.sh -t 3 "$TMP/t.sh" >"$TMP/said"; then fail "a hang passed"; fi
     [ "$(tail -1 "$TMP/said")" = "0 passed, 1 failed" ]
 }
 
