@@ -1,5 +1,5 @@
 /* Everything that asks the operating system for something. One implementation per system
- * (os_posix.c: Linux and macOS). No other file of the engine includes a system header beyond the
+ * (os_posix.c, os_threads.c: Linux and macOS). No other file of the engine includes a system header beyond the
  * C11 standard library. */
 #ifndef DS_BASE_OS_H
 #define DS_BASE_OS_H
@@ -84,6 +84,11 @@ unsigned ds_os_arm_features(void);               /* enum ds_cpu_feature bits tha
 typedef struct ds_thread ds_thread;
 ds_thread *ds_thread_start(void (*fn)(void *), void *arg);   /* NULL on failure */
 void ds_thread_join(ds_thread *t);                           /* frees t */
+/* For t, which sleeps and is about to be woken: it shall wake on another processor than the caller's, if it may use one. t takes that back
+ * when it runs. A virtual machine's kernel takes a processor that halted for one that is not there, puts the sleeper behind its
+ * waker and may leave both on one processor for tens of milliseconds. Linux only; nothing elsewhere. */
+void ds_thread_wake_apart(ds_thread *t);
+void ds_thread_let_go(void);
 /* Sleeps while *word == seen (spurious returns allowed) / wakes every sleeper on word. */
 void ds_wait_word(_Atomic uint32_t *word, uint32_t seen);
 void ds_wake_word(_Atomic uint32_t *word);

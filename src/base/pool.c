@@ -16,8 +16,10 @@ enum { CACHE_LINE = 64 };
  * are shorter, and waking a sleeper costs a system call. It holds its processor only at first; then it offers it to whoever
  * waits there, because on a loaded machine that may be the very thread that it waits for. */
 static const uint64_t HOLD_NS = 4000, WATCH_NS = 40000;
+/* After such a sleep the kernel's choice of a processor for a worker is not trusted (ds_thread_wake_apart): its processor may have halted. */
+static const uint64_t LONG_NS = 1000000;
 
-struct worker { struct ds_pool *pool; ds_thread *thread; int index; };
+struct worker { struct ds_pool *pool; ds_thread *thread; int index; _Atomic uint64_t asleep_ns; };
 
 struct ds_pool {
     _Alignas(CACHE_LINE) _Atomic uint32_t left;      /* iterations not taken */
@@ -74,17 +76,20 @@ static bool idle(struct ds_pool *p)
     return atomic_load(&p->left) == 0 && !atomic_load(&p->stop);
 }
 
-static void wait_work(struct ds_pool *p)
+static void wait_work(struct ds_pool *p, struct worker *w)
 {
     for (uint64_t t0 = ds_now_ns(); watch(t0);)
         for (int i = 0; i < 16; i++) {
             if (!idle(p)) return;
             ds_cpu_relax();
         }
+    atomic_store(&w->asleep_ns, ds_now_ns());
     atomic_fetch_add(&p->sleepers, 1);
     uint32_t seen = atomic_load(&p->wakeups);
     if (idle(p)) ds_wait_word(&p->wakeups, seen);
     atomic_fetch_sub(&p->sleepers, 1);
+    atomic_store(&w->asleep_ns, 0);
+    ds_thread_let_go();
 }
 
 static void worker_main(void *arg)
@@ -93,7 +98,16 @@ static void worker_main(void *arg)
     struct ds_pool *p = w->pool;
     while (!atomic_load(&p->stop)) {
         if (work(p, w->index) && atomic_load(&p->caller_sleeps)) ds_wake_word(&p->done);
-        wait_work(p);
+        wait_work(p, w);
+    }
+}
+
+static void spread_workers(struct ds_pool *p)
+{
+    const uint64_t now = ds_now_ns();
+    for (int i = 0; i < p->n_threads - 1; i++) {
+        const uint64_t since = atomic_load(&p->workers[i].asleep_ns);
+        if (since && now > since + LONG_NS) ds_thread_wake_apart(p->workers[i].thread);
     }
 }
 
@@ -114,7 +128,10 @@ void ds_pool_run(ds_pool *p, void (*fn)(void *ctx, int i, int thread), void *ctx
     p->n = (uint32_t)n;
     atomic_store(&p->done, 0);
     atomic_store(&p->left, (uint32_t)n);
-    if (atomic_load(&p->sleepers)) wake_workers(p);
+    if (atomic_load(&p->sleepers)) {
+        spread_workers(p);
+        wake_workers(p);
+    }
     if (!work(p, 0)) wait_done(p, (uint32_t)n);
 }
 

@@ -1,3 +1,7 @@
+#if defined(__linux__)
+#define _GNU_SOURCE
+#include <sched.h>
+#endif
 #include "base/os.h"
 #include "base/pool.h"
 #include "../harness.h"
@@ -94,6 +98,63 @@ static void pool_is_parallel(void)
     ds_pool_free(p);
 }
 
+#if defined(__linux__)
+struct sleeper { _Atomic uint32_t word, ready; cpu_set_t at_start, woken, after; };
+
+static void sleep_and_look(void *arg)
+{
+    struct sleeper *s = arg;
+    sched_getaffinity(0, sizeof s->at_start, &s->at_start);
+    atomic_store(&s->ready, 1);
+    while (!atomic_load(&s->word)) ds_wait_word(&s->word, 0);
+    sched_getaffinity(0, sizeof s->woken, &s->woken);
+    ds_thread_let_go();
+    sched_getaffinity(0, sizeof s->after, &s->after);
+}
+
+/* A woken thread has every processor but its waker's, then all that it had; twice in a row is once. */
+static void sleepers_wake_apart(void)
+{
+    for (int times = 0; times < 3; times++) {
+        struct sleeper s = { 0 };
+        ds_thread *t = ds_thread_start(sleep_and_look, &s);
+        REQUIRE(t != NULL);
+        while (!atomic_load(&s.ready)) ds_cpu_yield();
+        for (int i = 0; i < times; i++) ds_thread_wake_apart(t);
+        atomic_store(&s.word, 1);
+        ds_wake_word(&s.word);
+        ds_thread_join(t);
+        const int all = CPU_COUNT(&s.at_start), some = CPU_COUNT(&s.woken);
+        CHECK_MSG(some == (times && all > 1 ? all - 1 : all), "%d of %d processors after %d calls", some, all, times);
+        CHECK(CPU_EQUAL(&s.at_start, &s.after));
+    }
+}
+
+static void keep_affinity(void *ctx, int i, int thread)
+{
+    cpu_set_t *all = ctx;
+    uint64_t until = ds_now_ns() + 1000000;
+    (void)i;
+    while (ds_now_ns() < until) ds_cpu_relax();
+    sched_getaffinity(0, sizeof all[thread], &all[thread]);
+}
+
+/* A loop after a long sleep leaves every worker free to run anywhere. */
+static void pool_pins_nobody(void)
+{
+    cpu_set_t all[3] = { 0 };
+    ds_pool *p = ds_pool_new(3);
+    REQUIRE(p != NULL);
+    for (int r = 0; r < 20; r++) {
+        uint64_t until = ds_now_ns() + 3000000;
+        while (ds_now_ns() < until) ds_cpu_yield();
+        ds_pool_run(p, keep_affinity, all, 12);
+        for (int t = 1; t < 3; t++) CHECK(!CPU_COUNT(&all[t]) || CPU_EQUAL(&all[t], &all[0]));
+    }
+    ds_pool_free(p);
+}
+#endif
+
 static void pool_start_and_stop(void)
 {
     for (int i = 0; i < 200; i++) {
@@ -110,6 +171,10 @@ static const struct ds_test tests[] = {
     { "pool_back_to_back", pool_back_to_back },
     { "pool_wakes_after_sleep", pool_wakes_after_sleep },
     { "pool_is_parallel", pool_is_parallel },
+#if defined(__linux__)
+    { "sleepers_wake_apart", sleepers_wake_apart },
+    { "pool_pins_nobody", pool_pins_nobody },
+#endif
     { "pool_start_and_stop", pool_start_and_stop },
 };
 DS_TEST_MAIN(tests)
