@@ -91,7 +91,7 @@ def request(server, script, kind, prompt, model, spread):
         known = min(common(ids, script.past), len(ids) - 1)
         check(cached >= known // EVERY * EVERY, kind, "of", len(ids), "tokens", known, "are known, but only", cached, "were taken")
     text = answer["choices"][0]["text"]
-    script.past.append(ids_of(server, prompt + text))
+    script.past.append(ids_of(server, prompt + text)[:-1])     # the last token was picked, and nothing computed from it
     return text
 
 
