@@ -18,20 +18,22 @@
 
 enum { ATTN_LANES = 128, ATTN_PANELS = ATTN_LANES / TILE_COLS, DECODE_VECS = VL >= 16 ? 4 : TILE_VECS };
 
-/* Rows of K and V in scratch lie hd + 16 apart, so that a column does not fall into few cache sets. */
-static size_t attn_ld(int hd) { return ((size_t)hd + 15) / 16 * 16 + 16; }
+/* Rows of K and V in scratch lie hd + 16 apart, so that a column does not fall into few cache sets. A panel has room for whole vectors
+ * of dims. */
+static size_t attn_dims(int hd) { return ((size_t)hd + 15) / 16 * 16; }
+static size_t attn_ld(int hd) { return attn_dims(hd) + 16; }
 
 struct attn_work {
     float s[DS_ATTN_BLOCK][TILE_COLS];         /* scores, then weights, of one panel */
     float m[ATTN_LANES], l[ATTN_LANES];        /* running maximum and sum */
     float last[ATTN_LANES];                    /* last visible position, relative to the block in hand */
-    float rest[];                              /* q [panel][hd][TILE_COLS], o likewise, K [block][ld], V [block][ld] */
+    float rest[];                              /* q [panel][attn_dims][TILE_COLS], o likewise, K [block][ld], V [block][ld] */
 };
 
 static size_t attn_scratch(int hd, int heads)
 {
     (void)heads;
-    return sizeof(struct attn_work) + (2 * (size_t)hd * ATTN_LANES + 2 * DS_ATTN_BLOCK * attn_ld(hd)) * sizeof(float);
+    return sizeof(struct attn_work) + (2 * attn_dims(hd) * ATTN_LANES + 2 * DS_ATTN_BLOCK * attn_ld(hd)) * sizeof(float);
 }
 
 static int attn_tokens(int heads) { return heads < ATTN_LANES ? ATTN_LANES / heads : 1; }
@@ -99,23 +101,66 @@ static void panel_block(struct attn_work *w, int lane, const float *q, float *o,
     for (; i < hd; i++) fold_rows(o + (size_t)i * TILE_COLS, keep, 1, V + i, ld, w->s[0], n);
 }
 
+/* Lanes [lane, lane + VL) of the panels from and to rows r0 + lane.. of the call, VL x VL numbers at a time: scaled queries in; */
+static void lanes_in(float *q, const struct ds_attn_args *a, int r0, int lane, int rows)
+{
+    const float *src[VL];
+    const vf scale = v_set1(a->scale);
+    for (int j = 0; j < VL; j++) {
+        int r = r0 + (lane + j < rows ? lane + j : rows - 1);            /* lanes past the last repeat it, and nobody reads them */
+        src[j] = a->q + (size_t)(a->t0 + r / a->heads) * a->ldq + (size_t)(r % a->heads) * a->q_step;
+    }
+    for (int i = 0; i < a->hd; i += VL) {
+        vf x[VL];
+        int m = a->hd - i < VL ? a->hd - i : VL;
+#pragma GCC unroll 16
+        for (int j = 0; j < VL; j++) x[j] = m == VL ? v_load(src[j] + i) : v_load_n(src[j] + i, m);
+        v_transpose(x);
+#pragma GCC unroll 16
+        for (int j = 0; j < VL; j++)
+            if (j < m) v_store(q + (size_t)(i + j) * TILE_COLS, v_mul(x[j], scale));
+    }
+}
+
+/* outputs, divided by their sums and gated, out. A row's gate and its place in y are asked for two rows early: both come from far. */
+static void lanes_out(float *o, const float *sum, const struct ds_attn_args *a, int r0, int lane, int rows)
+{
+    const vf inv = v_div(v_set1(1.0f), v_load(sum));
+    for (int i = 0; i < a->hd; i += VL) {                                   /* row j's dims i.. to where row i + j had lanes.. */
+        vf x[VL];
+#pragma GCC unroll 16
+        for (int j = 0; j < VL; j++) x[j] = i + j < a->hd ? v_mul(v_load(o + (size_t)(i + j) * TILE_COLS), inv) : v_zero();
+        v_transpose(x);
+#pragma GCC unroll 16
+        for (int j = 0; j < VL; j++) v_store(o + (size_t)(i + j) * TILE_COLS, x[j]);
+    }
+    for (int j = 0; j < VL && lane + j < rows; j++) {
+        int r = r0 + lane + j, ahead = lane + j + 2 < rows ? r + 2 : r;
+        size_t hd = (size_t)a->hd, far = (size_t)(a->t0 + ahead / a->heads), h = (size_t)(r % a->heads), hf = (size_t)(ahead % a->heads);
+        const float *gate = a->q + (size_t)(a->t0 + r / a->heads) * a->ldq + h * a->q_step + hd, *g2 = a->q + far * a->ldq + hf * a->q_step + hd;
+        float *y = a->y + (size_t)(a->t0 + r / a->heads) * a->ldy + h * hd, *y2 = a->y + far * a->ldy + hf * hd;
+        for (int i = 0; i < a->hd; i += VL) {
+            vf x = v_load(o + (size_t)(i + j) * TILE_COLS);
+            __builtin_prefetch(g2 + i);
+            __builtin_prefetch(y2 + i, 1);
+            if (a->hd - i >= VL) v_store(y + i, v_mul(x, v_sigmoid(v_load(gate + i))));
+            else v_store_n(y + i, v_mul(x, v_sigmoid(v_load_n(gate + i, a->hd - i))), a->hd - i);
+        }
+    }
+}
+
 /* Row r of the call is head r % heads of token t0 + r / heads. This handles rows [r0, r0 + rows). */
 static void attn_group(const struct ds_attn_args *a, int r0, int rows)
 {
     struct attn_work *w = a->scratch;
-    size_t hd = (size_t)a->hd, panel = hd * TILE_COLS, ld = attn_ld(a->hd);
+    size_t panel = attn_dims(a->hd) * TILE_COLS, ld = attn_ld(a->hd);
     float *q = w->rest, *o = q + ATTN_PANELS * panel, *K = o + ATTN_PANELS * panel, *V = K + DS_ATTN_BLOCK * ld;
     int panels = (rows + TILE_COLS - 1) / TILE_COLS;
     int64_t last = a->pos + a->t0 + (r0 + rows - 1) / a->heads;      /* the last row sees most */
 
-    memset(q, 0, (size_t)panels * panel * sizeof *q);
     memset(o, 0, (size_t)panels * panel * sizeof *o);
     for (int r = 0; r < panels * TILE_COLS; r++) w->m[r] = -INFINITY, w->l[r] = 0;
-    for (int r = 0; r < rows; r++) {
-        const float *src = a->q + (size_t)(a->t0 + (r0 + r) / a->heads) * a->ldq + (size_t)((r0 + r) % a->heads) * a->q_step;
-        float *dst = q + (size_t)(r / TILE_COLS) * panel + r % TILE_COLS;
-        for (size_t i = 0; i < hd; i++) dst[i * TILE_COLS] = src[i] * a->scale;
-    }
+    for (int r = 0; r < panels * TILE_COLS; r += VL) lanes_in(q + (size_t)(r / TILE_COLS) * panel + r % TILE_COLS, a, r0, r, rows);
     for (int64_t p = 0; p <= last; p += DS_ATTN_BLOCK) {
         int n = last - p < DS_ATTN_BLOCK ? (int)(last - p) + 1 : DS_ATTN_BLOCK;
         kv_rows(K, ld, a, a->K, p, n);
@@ -132,13 +177,8 @@ static void attn_group(const struct ds_attn_args *a, int r0, int rows)
                         first < n - 1);
         }
     }
-    for (int r = 0; r < rows; r++) {
-        size_t t = (size_t)(a->t0 + (r0 + r) / a->heads), h = (size_t)((r0 + r) % a->heads);
-        const float *src = o + (size_t)(r / TILE_COLS) * panel + r % TILE_COLS;
-        float *y = a->y + t * a->ldy + h * hd, inv = 1.0f / w->l[r];
-        for (size_t i = 0; i < hd; i++) y[i] = src[i * TILE_COLS] * inv;
-        gate_mul(y, a->q + t * a->ldq + h * a->q_step + hd, a->hd);
-    }
+    for (int r = 0; r < rows; r += VL)
+        lanes_out(o + (size_t)(r / TILE_COLS) * panel + r % TILE_COLS, w->l + r, a, r0, r, rows);
 }
 
 static void attn(const struct ds_attn_args *a)

@@ -18,10 +18,10 @@ struct rope_ctx {
 
 /* cos and sin of pos * base^(-2j/n_rot). The angle reaches 2^18 and is reduced in double: an angle in f32
  * would be off by a hundredth there. */
-static void rope_table(float *cosines, float *sines, int64_t pos, int n_rot, double base)
+static void rope_table(float *cosines, float *sines, int64_t pos, const double *freq, size_t half)
 {
-    for (int j = 0; j < n_rot / 2; j++) {
-        double angle = (double)pos * pow(base, -2.0 * j / n_rot);
+    for (size_t j = 0; j < half; j++) {
+        double angle = (double)pos * freq[j];
         cosines[j] = (float)cos(angle);
         sines[j] = (float)sin(angle);
     }
@@ -40,10 +40,12 @@ static void rope_tokens(void *ctx, int i, int thread)
     const struct rope_ctx *r = ctx;
     const struct ds_attn_shape *sh = r->sh;
     size_t hd = (size_t)sh->hd, nq = (size_t)sh->n_head, nkv = (size_t)sh->n_kv, half = (size_t)sh->n_rot / 2;
-    float *cosines = ds_cpu_scratch(r->c, thread, 2 * half * sizeof *cosines), *sines = cosines + half;
+    double *freq = ds_cpu_scratch(r->c, thread, half * (sizeof *freq + 2 * sizeof(float)));
+    float *cosines = (float *)(freq + half), *sines = cosines + half;
+    for (size_t j = 0; j < half; j++) freq[j] = pow((double)sh->rope_base, -2.0 * (double)j / (double)sh->n_rot);
     for (size_t t = ds_cpu_begin(r->n, r->pieces, i); t < ds_cpu_begin(r->n, r->pieces, i + 1); t++) {
         int64_t p = r->pos + (int64_t)t;
-        rope_table(cosines, sines, p, sh->n_rot, (double)sh->rope_base);
+        rope_table(cosines, sines, p, freq, half);
         for (size_t a = 0; a < nq; a++) r->c->k.rope(r->qg + (t * nq + a) * 2 * hd, cosines, sines, sh->n_rot);
         for (size_t b = 0; b < nkv; b++) r->c->k.rope(r->k + (t * nkv + b) * hd, cosines, sines, sh->n_rot);
         store_row(r->c, r->kcache, p, r->k + t * nkv * hd, nkv * hd);
@@ -177,7 +179,7 @@ void ds_cpu_attn(struct ds_backend *be, struct ds_buf *y, const struct ds_buf *q
 size_t ds_cpu_scratch_attn(const struct ds_cpu *c, const struct ds_sizes *sz)
 {
     const struct ds_attn_shape *sh = &sz->attn;
-    size_t prefill = c->k.attn_scratch(sh->hd, sh->n_head / sh->n_kv), table = (size_t)sh->n_rot * sizeof(float);
+    size_t prefill = c->k.attn_scratch(sh->hd, sh->n_head / sh->n_kv), table = (size_t)sh->n_rot * 2 * sizeof(float);
     size_t decode = MAX_PARTS * (size_t)sh->n_head * ((size_t)sh->hd + 2) * sizeof(float);
     size_t most = prefill > decode ? prefill : decode;
     return most > table ? most : table;

@@ -54,6 +54,15 @@ static inline void v_load4(const float *p, vf x[4])
     float32x4x4_t t = vld4q_f32(p);
     for (int j = 0; j < 4; j++) x[j] = t.val[j];
 }
+static inline void v_transpose(vf x[4])
+{
+    const float32x4x2_t a = vzipq_f32(x[0], x[2]), b = vzipq_f32(x[1], x[3]);
+    const float32x4x2_t lo = vzipq_f32(a.val[0], b.val[0]), hi = vzipq_f32(a.val[1], b.val[1]);
+    x[0] = lo.val[0];
+    x[1] = lo.val[1];
+    x[2] = hi.val[0];
+    x[3] = hi.val[1];
+}
 static inline vf v_load_f16(const uint16_t *p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
 static inline void v_store_f16(uint16_t *p, vf x) { vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(x))); }
 

@@ -65,6 +65,28 @@ static inline void v_load4(const float *p, vf x[4])
     x[3] = _mm256_shuffle_ps(hi, Hi, 0xee);
 }
 
+static inline void v_transpose(vf x[8])
+{
+    __m256 a[8], b[8];
+#pragma GCC unroll 4
+    for (int i = 0; i < 8; i += 2) {
+        a[i] = _mm256_unpacklo_ps(x[i], x[i + 1]);
+        a[i + 1] = _mm256_unpackhi_ps(x[i], x[i + 1]);
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < 8; i += 4) {           /* b[i + c], 128-bit lane l: column 4 l + c of rows i..i+3 */
+        b[i] = _mm256_shuffle_ps(a[i], a[i + 2], 0x44);
+        b[i + 1] = _mm256_shuffle_ps(a[i], a[i + 2], 0xee);
+        b[i + 2] = _mm256_shuffle_ps(a[i + 1], a[i + 3], 0x44);
+        b[i + 3] = _mm256_shuffle_ps(a[i + 1], a[i + 3], 0xee);
+    }
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; c++) {
+        x[c] = _mm256_permute2f128_ps(b[c], b[4 + c], 0x20);
+        x[4 + c] = _mm256_permute2f128_ps(b[c], b[4 + c], 0x31);
+    }
+}
+
 static inline vf v_load_f16(const uint16_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p)); }
 static inline void v_store_f16(uint16_t *p, vf x)
 {

@@ -9,6 +9,7 @@
  *   v_ldexp(p, n)             p 2^n for p in [0.5, 2] and integral n in [-160, 0], denormals included
  *   v_sums(a)                 lane i is the sum over the lanes of a[i], i < VL; v_sum: of one vector
  *   v_load4(p, x)             x[j] lane i = p[4 i + j]
+ *   v_transpose(x)            swaps lane i of x[j] and lane j of x[i], for all i, j < VL
  *
  * No global symbols: a file that includes this is compiled for this instruction set. */
 #ifndef DS_KERNELS_X86_VEC_AVX512_H
@@ -70,6 +71,32 @@ static inline void v_load4(const float *p, vf x[4])
         __m512i at = _mm512_add_epi32(even, _mm512_set1_epi32(j));
         __m512 lo = _mm512_permutex2var_ps(a, at, b), hi = _mm512_permutex2var_ps(c, at, d);
         x[j] = _mm512_shuffle_f32x4(lo, hi, 0x44);
+    }
+}
+
+static inline void v_transpose(vf x[16])
+{
+    __m512 a[16], b[16];
+#pragma GCC unroll 8
+    for (int i = 0; i < 16; i += 2) {
+        a[i] = _mm512_unpacklo_ps(x[i], x[i + 1]);
+        a[i + 1] = _mm512_unpackhi_ps(x[i], x[i + 1]);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 16; i += 4) {          /* b[i + c], 128-bit lane l: column 4 l + c of rows i..i+3 */
+        b[i] = _mm512_shuffle_ps(a[i], a[i + 2], 0x44);
+        b[i + 1] = _mm512_shuffle_ps(a[i], a[i + 2], 0xee);
+        b[i + 2] = _mm512_shuffle_ps(a[i + 1], a[i + 3], 0x44);
+        b[i + 3] = _mm512_shuffle_ps(a[i + 1], a[i + 3], 0xee);
+    }
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; c++) {
+        __m512 p = _mm512_shuffle_f32x4(b[c], b[4 + c], 0x88), q = _mm512_shuffle_f32x4(b[8 + c], b[12 + c], 0x88);
+        __m512 r = _mm512_shuffle_f32x4(b[c], b[4 + c], 0xdd), s = _mm512_shuffle_f32x4(b[8 + c], b[12 + c], 0xdd);
+        x[c] = _mm512_shuffle_f32x4(p, q, 0x88);
+        x[4 + c] = _mm512_shuffle_f32x4(r, s, 0x88);
+        x[8 + c] = _mm512_shuffle_f32x4(p, q, 0xdd);
+        x[12 + c] = _mm512_shuffle_f32x4(r, s, 0xdd);
     }
 }
 
