@@ -158,6 +158,14 @@ static void gated(struct rig *r)
     begin(r, false);
     r->be->ops->gated_norm(r->be, r->b[Y], r->b[O], r->b[Z], r->w[GAIN_DV], &r->sh->gdn, r->n);
 }
+static void walk(struct rig *r)
+{
+    const struct ds_gdn_layer io = { r->b[Y], r->b[S], r->b[CONV], r->b[U], r->b[Z], r->b[A], r->b[B],
+                                     r->w[CONV_W], r->w[SSM_A], r->w[SSM_DT], r->w[GAIN_DV] };
+    begin(r, false);
+    ds_cpu_of(r->be)->gdn_chunk = ds_cpu_gdn_prefers_chunk(ds_cpu_of(r->be), &r->sh->gdn);
+    r->be->ops->gdn_walk(r->be, &io, &r->sh->gdn, r->n, 0, r->n);
+}
 static void qk(struct rig *r)
 {
     begin(r, false);
@@ -202,6 +210,10 @@ static double channels(const struct rig *r)
 }
 static double prep_bytes(const struct rig *r) { return 8.0 * channels(r) * r->n; }
 static double gated_bytes(const struct rig *r) { return 12.0 * r->sh->gdn.n_vh * r->sh->gdn.dv * r->n; }
+static double walk_bytes(const struct rig *r)
+{
+    return 4.0 * channels(r) * r->n + 8.0 * r->sh->gdn.n_vh * r->sh->gdn.dv * r->n;
+}
 static double qk_bytes(const struct rig *r) { return 8.0 * (r->sh->attn.n_head + r->sh->attn.n_kv) * r->sh->attn.hd * r->n; }
 static double attn_flop(const struct rig *r)
 {
@@ -224,6 +236,7 @@ static const struct op ops[] = {
     { "gdn chunk", gdn_chunk, O, gdn_flop, gdn_bytes },
     { "gdn decode", gdn_decode, O, gdn_decode_flop, gdn_decode_bytes },
     { "gated_norm", gated, Y, NULL, gated_bytes },
+    { "gdn walk", walk, Y, gdn_flop, walk_bytes },
     { "qk_norm", qk, QG, NULL, qk_bytes },
     { "rope_store", rope, QG, NULL, qk_bytes },
     { "attn", attn, ATT, attn_flop, NULL },

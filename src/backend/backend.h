@@ -60,6 +60,13 @@ struct ds_step {
 struct ds_gdn_shape { int n_kh, n_vh, dk, dv, conv_k; float eps; };   /* channels = 2*n_kh*dk + n_vh*dv */
 struct ds_attn_shape { int n_head, n_kv, hd, n_rot; float rope_base, eps; };
 
+/* What a GDN layer reads and writes between its products. */
+struct ds_gdn_layer {
+    struct ds_buf *y, *S, *conv;                           /* ACT; STATE */
+    const struct ds_buf *u, *z, *a, *b;                    /* PROJ */
+    const struct ds_weight *conv_w, *ssm_a, *ssm_dt, *gain;
+};
+
 /* The largest step that will come. */
 struct ds_sizes {
     int ubatch;                    /* tokens */
@@ -157,6 +164,10 @@ struct ds_ops {
     void (*gated_norm)(struct ds_backend *be, struct ds_buf *y, const struct ds_buf *o, const struct ds_buf *z, const struct ds_weight *gain,
                        const struct ds_gdn_shape *sh, int n);
 
+    /* gdn_prep, gdn and gated_norm of tokens t0..t1-1 in one walk, to the same bits, without prep and o. Calls follow each other
+     * through the n tokens of a step; the one that ends at n advances conv. Only where the backend says `gdn_walks`. */
+    void (*gdn_walk)(struct ds_backend *be, const struct ds_gdn_layer *l, const struct ds_gdn_shape *sh, int n, int t0, int t1);
+
     /* In place: per head rms of the query halves of qg (PROJ [n][n_head][2*hd]: query then gate) and of k (PROJ [n][n_kv*hd]). */
     void (*qk_norm)(struct ds_backend *be, struct ds_buf *qg, struct ds_buf *k, const struct ds_weight *gain_q, const struct ds_weight *gain_k,
                     const struct ds_attn_shape *sh, int n);
@@ -196,6 +207,7 @@ struct ds_backend {
     const char *placement;         /* "full", or "gemm" for a split */
     const char *device;            /* the accelerator by its own name; NULL: none */
     const char *gdn_form;          /* "seq" or "chunk": how prefill runs the recurrence */
+    bool gdn_walks;                /* steps other than decode should use gdn_walk; set by reserve */
     bool grouped;                  /* matmul takes whole groups */
     bool plans;                    /* weight_new takes matrices without data, for engines that only plan */
     bool plan_only;                /* set by such an engine before the weights: memory is counted and not taken, no step will run */

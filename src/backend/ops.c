@@ -116,25 +116,38 @@ void ds_op_matmul_experts(struct ds_run *r, const struct ds_product *p, const st
     r->be->ops->matmul_experts(r->be, p->y, p->w, x, route, n, k, per_slot);
 }
 
+#ifndef DS_NO_PROFILE
+static double gdn_channels(const struct ds_gdn_shape *sh) { return 2.0 * sh->n_kh * sh->dk + (double)sh->n_vh * sh->dv; }
+static double conv_flop(const struct ds_gdn_shape *sh, int n) { return (2.0 * sh->conv_k + 4.0) * n * gdn_channels(sh); }
+/* counted at the sequential form's 7 dk dv operations per token and value head, whatever form runs */
+static double gdn_flop(const struct ds_gdn_shape *sh, int n) { return 7.0 * n * sh->n_vh * sh->dk * (double)sh->dv; }
+static double gated_flop(const struct ds_gdn_shape *sh, int n) { return 8.0 * n * sh->n_vh * sh->dv; }
+#endif
+
 void ds_op_gdn_prep(struct ds_run *r, struct ds_buf *prep, struct ds_buf *conv, const struct ds_buf *u, const struct ds_buf *a, const struct ds_buf *b,
                     const struct ds_weight *conv_w, const struct ds_weight *ssm_a, const struct ds_weight *ssm_dt, const struct ds_gdn_shape *sh, int n)
 {
-    MARK(r, DS_ST_GDN, -1, NULL, (2.0 * sh->conv_k + 4.0) * n * (2.0 * sh->n_kh * sh->dk + (double)sh->n_vh * sh->dv),
-         8.0 * n * (2.0 * sh->n_kh * sh->dk + (double)sh->n_vh * sh->dv));
+    MARK(r, DS_ST_GDN, -1, NULL, conv_flop(sh, n), 8.0 * n * gdn_channels(sh));
     r->be->ops->gdn_prep(r->be, prep, conv, u, a, b, conv_w, ssm_a, ssm_dt, sh, n);
 }
 
 void ds_op_gdn(struct ds_run *r, struct ds_buf *o, struct ds_buf *S, const struct ds_buf *prep, const struct ds_gdn_shape *sh, int n, int t0, int t1)
 {
-    /* counted at the sequential form's 7 dk dv operations per token and value head, whatever form runs */
-    MARK(r, DS_ST_GDN, -1, NULL, 7.0 * (t1 - t0) * sh->n_vh * sh->dk * (double)sh->dv,
+    MARK(r, DS_ST_GDN, -1, NULL, gdn_flop(sh, t1 - t0),
          4.0 * (t1 - t0) * (2.0 * sh->n_kh * sh->dk + 2.0 * sh->n_vh * sh->dv) + 8.0 * sh->n_vh * sh->dk * sh->dv);
     r->be->ops->gdn(r->be, o, S, prep, sh, n, t0, t1);
 }
 
+void ds_op_gdn_walk(struct ds_run *r, const struct ds_gdn_layer *l, const struct ds_gdn_shape *sh, int n, int t0, int t1)
+{
+    MARK(r, DS_ST_GDN, -1, NULL, conv_flop(sh, t1 - t0) + gdn_flop(sh, t1 - t0) + gated_flop(sh, t1 - t0),
+         4.0 * (t1 - t0) * (gdn_channels(sh) + 2.0 * sh->n_vh * sh->dv) + 8.0 * sh->n_vh * sh->dk * sh->dv);
+    r->be->ops->gdn_walk(r->be, l, sh, n, t0, t1);
+}
+
 void ds_op_conv_tail(struct ds_run *r, struct ds_buf *dst, size_t off, const struct ds_buf *conv, const struct ds_buf *u, const struct ds_gdn_shape *sh, int t)
 {
-    MARK(r, DS_ST_GDN, -1, NULL, 0, 8.0 * (sh->conv_k - 1) * (2.0 * sh->n_kh * sh->dk + (double)sh->n_vh * sh->dv));
+    MARK(r, DS_ST_GDN, -1, NULL, 0, 8.0 * (sh->conv_k - 1) * gdn_channels(sh));
     r->be->ops->conv_tail(r->be, dst, off, conv, u, sh, t);
 }
 
@@ -147,7 +160,7 @@ void ds_op_copy(struct ds_run *r, enum ds_stage stage, struct ds_buf *dst, size_
 void ds_op_gated_norm(struct ds_run *r, struct ds_buf *y, const struct ds_buf *o, const struct ds_buf *z, const struct ds_weight *gain,
                       const struct ds_gdn_shape *sh, int n)
 {
-    MARK(r, DS_ST_GDN, -1, NULL, 8.0 * n * sh->n_vh * sh->dv, 12.0 * n * sh->n_vh * sh->dv);
+    MARK(r, DS_ST_GDN, -1, NULL, gated_flop(sh, n), 12.0 * n * sh->n_vh * sh->dv);
     r->be->ops->gated_norm(r->be, y, o, z, gain, sh, n);
 }
 

@@ -31,6 +31,7 @@ void ds_op_matmul_experts(struct ds_run *r, const struct ds_product *p, const st
 void ds_op_gdn_prep(struct ds_run *r, struct ds_buf *prep, struct ds_buf *conv, const struct ds_buf *u, const struct ds_buf *a, const struct ds_buf *b,
                     const struct ds_weight *conv_w, const struct ds_weight *ssm_a, const struct ds_weight *ssm_dt, const struct ds_gdn_shape *sh, int n);
 void ds_op_gdn(struct ds_run *r, struct ds_buf *o, struct ds_buf *S, const struct ds_buf *prep, const struct ds_gdn_shape *sh, int n, int t0, int t1);
+void ds_op_gdn_walk(struct ds_run *r, const struct ds_gdn_layer *l, const struct ds_gdn_shape *sh, int n, int t0, int t1);
 void ds_op_conv_tail(struct ds_run *r, struct ds_buf *dst, size_t off, const struct ds_buf *conv, const struct ds_buf *u, const struct ds_gdn_shape *sh, int t);
 void ds_op_copy(struct ds_run *r, enum ds_stage stage, struct ds_buf *dst, size_t off, const struct ds_buf *src, size_t n);
 void ds_op_gated_norm(struct ds_run *r, struct ds_buf *y, const struct ds_buf *o, const struct ds_buf *z, const struct ds_weight *gain,

@@ -128,12 +128,14 @@ static void solve(float N[][TILE_COLS], const float A[][GDN_BLOCK])
     }
 }
 
-/* One block on one strip, of which `cols` columns are real. v and o point at the block's first row. */
+/* Value head r of the call: one block on one strip, of which `cols` columns from j on are real. */
 static void block_strip(struct gdn_work *w, const struct ds_gdn_args *a, const struct gdn_block *b, const struct gdn_decay *d,
-                        const float *v, float *o, int cols)
+                        size_t r, int j, int cols)
 {
     const float *k = a->k + (size_t)b->t * a->ldk, *q = a->q + (size_t)b->t * a->ldk;
-    for (int i = 0; i < b->n; i++)                       /* rows of o lie pages apart: no hardware prefetcher sees them coming */
+    const float *v = a->v + r * a->v_step + (size_t)b->t * a->ldv + j;
+    float *o = a->o + r * a->o_step + (size_t)b->t * a->ldo + j;
+    for (int i = 0; i < b->n; i++)                       /* rows of o lie far apart: no hardware prefetcher sees them coming */
         for (int c = 0; c < cols; c += 16) __builtin_prefetch(o + (size_t)i * a->ldo + c, 1);
     tile_panel(w->N[0], TILE_COLS, NULL, 0, b->n, k, a->ldk, 1, w->S, TILE_COLS, a->dk);
     tile_panel(w->O[0], TILE_COLS, NULL, 0, b->n, q, a->ldk, 1, w->S, TILE_COLS, a->dk);
@@ -157,15 +159,13 @@ static void block_strip(struct gdn_work *w, const struct ds_gdn_args *a, const s
     tile_panel(w->S, TILE_COLS, &d->all, 0, a->dk, k, 1, a->ldk, w->N[0], TILE_COLS, b->n);
 }
 
-static void head_strips(struct gdn_work *w, const struct ds_gdn_args *a, int blocks, float *S, const float *v, float *o)
+static void head_strips(struct gdn_work *w, const struct ds_gdn_args *a, int blocks, size_t r)
 {
+    float *S = a->S + r * a->S_step;
     for (int j = a->j0, cols; j < a->j1; j += cols) {
         cols = a->j1 - j < TILE_COLS ? a->j1 - j : TILE_COLS;
         strip_pack(w->S, TILE_COLS, S + j, (size_t)a->dv, a->dk, cols);
-        for (int s = 0; s < blocks; s++) {
-            size_t t = (size_t)w->block[s].t;
-            block_strip(w, a, &w->block[s], &w->decay[s], v + t * a->ldv + j, o + t * a->ldo + j, cols);
-        }
+        for (int s = 0; s < blocks; s++) block_strip(w, a, &w->block[s], &w->decay[s], r, j, cols);
         strip_unpack(S + j, (size_t)a->dv, w->S, TILE_COLS, a->dk, cols);
     }
 }
@@ -187,7 +187,7 @@ static void gdn_chunk(const struct ds_gdn_args *a)
                 size_t at = (size_t)w->block[s].t * a->ldg + r * a->g_step;
                 block_decay(&w->decay[s], &w->block[s], a->g + at, a->beta + at, a->ldg);
             }
-            head_strips(w, a, blocks, a->S + r * a->S_step, a->v + r * a->v_step, a->o + r * a->o_step);
+            head_strips(w, a, blocks, r);
         }
     }
 }

@@ -203,7 +203,7 @@ static void test_qk_norm(void)
 
 enum { N = 200 };
 
-struct gdn_data { struct ds_gdn_shape sh; size_t channels, nv; float *u, *a, *b, *w, *A, *dt; };
+struct gdn_data { struct ds_gdn_shape sh; size_t channels, nv; float *u, *a, *b, *w, *A, *dt, *z; };
 
 static struct gdn_data gdn_data_new(int n_kh, int n_vh, uint64_t seed)
 {
@@ -214,19 +214,27 @@ static struct gdn_data gdn_data_new(int n_kh, int n_vh, uint64_t seed)
     d.u = random_floats(&rng, N * d.channels, 1), d.a = random_floats(&rng, N * d.nv, 1), d.b = random_floats(&rng, N * d.nv, 1);
     d.w = random_floats(&rng, 4 * d.channels, 0.5f), d.A = random_floats(&rng, d.nv, 1), d.dt = random_floats(&rng, d.nv, 1);
     for (size_t i = 0; i < d.nv; i++) d.A[i] = -fabsf(d.A[i]);
+    d.z = random_floats(&rng, N * d.nv * 24, 1);
     return d;
 }
 
-static void gdn_data_free(struct gdn_data *d) { free(d->u), free(d->a), free(d->b), free(d->w), free(d->A), free(d->dt); }
+static void gdn_data_free(struct gdn_data *d) { free(d->u), free(d->a), free(d->b), free(d->w), free(d->A), free(d->dt), free(d->z); }
+
+/* What comes out: o of the rule, or y of the layer by three ops or by one walk. */
+enum gdn_how { RULE, LAYER, WALK };
 
 /* The N tokens in steps of `step` (0: 1, 2, 3, ... tokens) from position 0: outputs, state and conv state into one array.
  * The recurrence of a step runs in calls of `call` tokens. */
-static float *gdn_run(const struct gdn_data *d, int threads, const char *form, int step, int call)
+static float *gdn_run(const struct gdn_data *d, int threads, const char *form, int step, int call, enum gdn_how how)
 {
     struct ds_backend *be = open_with(threads, "f32", form);
     struct ds_tensor tw, ta, td;
     struct ds_weight *w = weight(be, &tw, d->w, 4 * d->channels), *A = weight(be, &ta, d->A, d->nv),
                      *dt = weight(be, &td, d->dt, d->nv);
+    float *gain_of = floats(24);
+    for (int i = 0; i < 24; i++) gain_of[i] = 1 + 0.01f * (float)i;
+    struct ds_tensor tg;
+    struct ds_weight *gain = weight(be, &tg, gain_of, 24);
     size_t no = d->nv * 24, ns = d->nv * 32 * 24, nc = 3 * d->channels;
     struct ds_buf *conv = buf(be, DS_BUF_STATE, 3, d->channels, NULL), *S = buf(be, DS_BUF_STATE, d->nv, 32 * 24, NULL);
     float *out = floats(N * no + ns + nc);
@@ -238,10 +246,18 @@ static float *gdn_run(const struct gdn_data *d, int threads, const char *form, i
                       *b = buf(be, DS_BUF_PROJ, (size_t)m, d->nv, d->b + (size_t)t * d->nv);
         struct ds_buf *prep = buf(be, DS_BUF_F32, 1, ds_gdn_prep_elems(&d->sh, m), NULL),
                       *o = buf(be, DS_BUF_F32, (size_t)m, no, NULL);
+        struct ds_buf *z = buf(be, DS_BUF_PROJ, (size_t)m, no, d->z + (size_t)t * no), *y = buf(be, DS_BUF_ACT, (size_t)m, no, NULL);
+        const struct ds_gdn_layer io = { y, S, conv, u, z, a, b, w, A, dt, gain };
         begin(be, m, t, false, NULL);
-        be->ops->gdn_prep(be, prep, conv, u, a, b, w, A, dt, &d->sh, m);
-        for (int c = 0; c < m; c += call) be->ops->gdn(be, o, S, prep, &d->sh, m, c, c + call < m ? c + call : m);
-        be->ops->buf_read(be, out + (size_t)t * no, o, 0, (size_t)m * no);
+        if (how != WALK) be->ops->gdn_prep(be, prep, conv, u, a, b, w, A, dt, &d->sh, m);
+        for (int c = 0; c < m; c += call) {
+            int end = c + call < m ? c + call : m;
+            if (how == WALK) be->ops->gdn_walk(be, &io, &d->sh, m, c, end);
+            else be->ops->gdn(be, o, S, prep, &d->sh, m, c, end);
+        }
+        if (how == LAYER) be->ops->gated_norm(be, y, o, z, gain, &d->sh, m);
+        be->ops->buf_read(be, out + (size_t)t * no, how == RULE ? o : y, 0, (size_t)m * no);
+        be->ops->buf_free(be, z), be->ops->buf_free(be, y);
         be->ops->buf_free(be, u), be->ops->buf_free(be, a), be->ops->buf_free(be, b), be->ops->buf_free(be, prep),
             be->ops->buf_free(be, o);
     }
@@ -249,8 +265,9 @@ static float *gdn_run(const struct gdn_data *d, int threads, const char *form, i
     be->ops->buf_read(be, out + N * no + ns, conv, 0, nc);
     CHECK(!memcmp(out + N * no + ns, d->u + (N - 3) * d->channels, nc * sizeof *out));
     be->ops->buf_free(be, conv), be->ops->buf_free(be, S), be->ops->weight_free(be, w), be->ops->weight_free(be, A),
-        be->ops->weight_free(be, dt);
+        be->ops->weight_free(be, dt), be->ops->weight_free(be, gain);
     be->ops->free(be);
+    free(gain_of);
     return out;
 }
 
@@ -263,17 +280,17 @@ static void test_gdn_steps(void)
     struct gdn_data d = gdn_data_new(2, 6, 1);
     size_t n = gdn_floats(&d) * sizeof(float);
     static const int steps[] = { 0, 1, 2, 3, 4, 5, 33, 64, 128, 199 };
-    float *seq = gdn_run(&d, 1, "seq", N, N), *chunk = gdn_run(&d, 1, "chunk", N, N);
+    float *seq = gdn_run(&d, 1, "seq", N, N, RULE), *chunk = gdn_run(&d, 1, "chunk", N, N, RULE);
     double num = 0, den = 0;
     for (size_t i = 0; i < gdn_floats(&d); i++)
         num += (seq[i] - chunk[i]) * (double)(seq[i] - chunk[i]), den += (double)seq[i] * seq[i];
     CHECK_MSG(num <= 1e-12 * den, "the two forms differ by %.1e", sqrt(num / den));
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
-        float *part = gdn_run(&d, 2, "seq", steps[i], 1 + steps[i] / 3);
+        float *part = gdn_run(&d, 2, "seq", steps[i], 1 + steps[i] / 3, RULE);
         CHECK_MSG(!memcmp(part, seq, n), "seq, steps of %d", steps[i]);
         free(part);
         if (steps[i] == 0 || steps[i] % 64) continue;
-        part = gdn_run(&d, 2, "chunk", steps[i], 64);
+        part = gdn_run(&d, 2, "chunk", steps[i], 64, RULE);
         CHECK_MSG(!memcmp(part, chunk, n), "chunk, steps of %d", steps[i]);
         free(part);
     }
@@ -284,15 +301,35 @@ static void test_gdn_threads(void)
 {
     struct gdn_data d = gdn_data_new(2, 6, 2);
     for (int form = 0; form < 2; form++) {
-        float *one = gdn_run(&d, 1, form ? "chunk" : "seq", 77, N);
+        float *one = gdn_run(&d, 1, form ? "chunk" : "seq", 77, N, RULE);
         for (int threads = 2; threads <= 13; threads += 4) {
-            float *many = gdn_run(&d, threads, form ? "chunk" : "seq", 77, N);
+            float *many = gdn_run(&d, threads, form ? "chunk" : "seq", 77, N, RULE);
             CHECK_MSG(!memcmp(one, many, gdn_floats(&d) * sizeof(float)), "%s, %d threads", form ? "chunk" : "seq", threads);
             free(many);
         }
         free(one);
     }
     gdn_data_free(&d);
+}
+
+/* One walk has the bits of the three ops, however a step is cut: conv reaches back across steps and calls of 1, 2 and 3 tokens, a
+ * call may begin anywhere in a chunk, and key heads may have one value head or more. */
+static void test_gdn_walk(void)
+{
+    static const int steps[] = { 0, 1, 2, 3, 4, 33, 64, 65, 130, N }, calls[] = { 1, 2, 3, 5, 16, 63, 64, 65, N };
+    for (int n_kh = 2; n_kh <= 6; n_kh += 4) {
+        struct gdn_data d = gdn_data_new(n_kh, 6, 4);
+        for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+            for (size_t j = 0; j < sizeof calls / sizeof *calls; j++) {
+                const char *form = (i + j) % 2 ? "chunk" : "seq";
+                float *three = gdn_run(&d, 2, form, steps[i], calls[j], LAYER), *walk = gdn_run(&d, 2, form, steps[i], calls[j], WALK);
+                CHECK_MSG(!memcmp(three, walk, gdn_floats(&d) * sizeof(float)), "%s, %d key heads, steps of %d in calls of %d", form, n_kh,
+                          steps[i], calls[j]);
+                free(three), free(walk);
+            }
+        }
+        gdn_data_free(&d);
+    }
 }
 
 /* Stored value head p uses key head p mod n_kh: the same as six key heads that repeat the two. */
@@ -314,7 +351,7 @@ static void test_gdn_heads(void)
     memcpy(e.a, d.a, N * 6 * sizeof(float)), memcpy(e.b, d.b, N * 6 * sizeof(float));
     memcpy(e.A, d.A, 6 * sizeof(float)), memcpy(e.dt, d.dt, 6 * sizeof(float));
     for (int form = 0; form < 2; form++) {
-        float *x = gdn_run(&d, 2, form ? "chunk" : "seq", N, N), *y = gdn_run(&e, 2, form ? "chunk" : "seq", N, N);
+        float *x = gdn_run(&d, 2, form ? "chunk" : "seq", N, N, RULE), *y = gdn_run(&e, 2, form ? "chunk" : "seq", N, N, RULE);
         CHECK_MSG(!memcmp(x, y, (N * 6 * 24 + 6 * 32 * 24) * sizeof(float)), "%s", form ? "chunk" : "seq");
         free(x), free(y);
     }
@@ -362,6 +399,6 @@ static void test_attn_decode(void)
 static const struct ds_test tests[] = {
     { "ops.route", test_route },         { "ops.embed", test_embed },           { "ops.rope", test_rope },
     { "ops.qk_norm", test_qk_norm },     { "ops.gdn_steps", test_gdn_steps },   { "ops.gdn_threads", test_gdn_threads },
-    { "ops.gdn_heads", test_gdn_heads }, { "ops.attn_decode", test_attn_decode },
+    { "ops.gdn_walk", test_gdn_walk },   { "ops.gdn_heads", test_gdn_heads }, { "ops.attn_decode", test_attn_decode },
 };
 DS_TEST_MAIN(tests)

@@ -175,6 +175,7 @@ static ds_status reserve(struct ds_backend *be, const struct ds_sizes *sz, struc
     size_t need = c->gemm_scratch;
     if (c->gdn_auto) c->gdn_chunk = ds_cpu_gdn_prefers_chunk(c, &sz->gdn);
     be->gdn_form = c->gdn_chunk ? "chunk" : "seq";
+    be->gdn_walks = ds_cpu_gdn_walks(c, &sz->gdn);
     size_t other[3] = { sz->gdn.n_vh ? ds_cpu_scratch_gdn(c, sz) : 0, sz->attn.n_head ? ds_cpu_scratch_attn(c, sz) : 0,
                         sz->n_expert ? ds_cpu_scratch_moe(c, sz) : 0 };
     for (int i = 0; i < 3; i++)
@@ -270,7 +271,8 @@ static const struct ds_ops cpu_ops = {
     .weight_new = weight_new, .weight_free = weight_free, .weight_extra_bytes = weight_extra_bytes, .kernel_name = ds_cpu_kernel_name,
     .begin = begin, .end = end, .stamp = stamp, .stamp_ns = stamp_ns, .drain = drain,
     .embed = ds_cpu_embed, .rms_norm = ds_cpu_rms_norm, .matmul = ds_cpu_matmul, .matmul_experts = ds_cpu_matmul_experts,
-    .gdn_prep = ds_cpu_gdn_prep, .gdn = ds_cpu_gdn, .conv_tail = ds_cpu_conv_tail, .copy = ds_cpu_copy, .gated_norm = ds_cpu_gated_norm,
+    .gdn_prep = ds_cpu_gdn_prep, .gdn = ds_cpu_gdn, .gated_norm = ds_cpu_gated_norm, .gdn_walk = ds_cpu_gdn_walk,
+    .conv_tail = ds_cpu_conv_tail, .copy = ds_cpu_copy,
     .qk_norm = ds_cpu_qk_norm, .rope_store = ds_cpu_rope_store, .attn = ds_cpu_attn,
     .swiglu = ds_cpu_swiglu, .moe_route = ds_cpu_moe_route, .moe_combine = ds_cpu_moe_combine, .copy_cols = ds_cpu_copy_cols,
 };

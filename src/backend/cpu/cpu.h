@@ -51,11 +51,13 @@ static inline float *ds_cpu_f32(const struct ds_buf *b) { return b->p; }
  * op; asking for more than that is a programming error that aborts. */
 void *ds_cpu_scratch(struct ds_cpu *c, int thread, size_t bytes);
 /* Scratch bytes per thread that an op file needs for steps of these sizes. */
-size_t ds_cpu_scratch_gdn(const struct ds_cpu *c, const struct ds_sizes *sz);      /* ops_gdn.c */
+size_t ds_cpu_scratch_gdn(const struct ds_cpu *c, const struct ds_sizes *sz);      /* ops_gdn_walk.c */
 size_t ds_cpu_scratch_attn(const struct ds_cpu *c, const struct ds_sizes *sz);     /* ops_attn.c */
 size_t ds_cpu_scratch_moe(const struct ds_cpu *c, const struct ds_sizes *sz);      /* ops_moe.c: routing */
 /* Whether the chunkwise form measured faster in prefill for this ISA and shape (docs/notes/cpu-gdn.md). ops_gdn.c */
 bool ds_cpu_gdn_prefers_chunk(const struct ds_cpu *c, const struct ds_gdn_shape *sh);
+/* Whether there are heads enough to keep the threads busy with a whole one each. ops_gdn_walk.c */
+bool ds_cpu_gdn_walks(const struct ds_cpu *c, const struct ds_gdn_shape *sh);
 /* Bytes beyond thread scratch that products need (expert gather lists), allocated by reserve. */
 size_t ds_cpu_shared_matmul(const struct ds_cpu *c, const struct ds_sizes *sz);    /* ops_matmul.c */
 
@@ -80,6 +82,9 @@ void ds_cpu_gdn_prep(struct ds_backend *be, struct ds_buf *prep, struct ds_buf *
                      const struct ds_buf *b, const struct ds_weight *conv_w, const struct ds_weight *ssm_a, const struct ds_weight *ssm_dt,
                      const struct ds_gdn_shape *sh, int n);
 void ds_cpu_gdn(struct ds_backend *be, struct ds_buf *o, struct ds_buf *S, const struct ds_buf *prep, const struct ds_gdn_shape *sh, int n, int t0, int t1);
+void ds_cpu_gdn_walk(struct ds_backend *be, const struct ds_gdn_layer *l, const struct ds_gdn_shape *sh, int n, int t0, int t1);
+/* dst = the last `taps` rows of [conv; n rows of u]; dst may be conv. */
+void ds_cpu_conv_advance(float *dst, const float *conv, const float *u, size_t channels, size_t taps, size_t n);
 void ds_cpu_conv_tail(struct ds_backend *be, struct ds_buf *dst, size_t off, const struct ds_buf *conv, const struct ds_buf *u,
                       const struct ds_gdn_shape *sh, int t);
 void ds_cpu_bytes(struct ds_cpu *c, void *dst, const void *src, size_t n);      /* memcpy by all threads */

@@ -61,7 +61,7 @@ static void prep_task(void *ctx, int i, int thread)
 }
 
 /* dst = the last `taps` rows of [conv; n rows of u]; dst may be conv. */
-static void conv_advance(float *dst, const float *conv, const float *u, size_t channels, size_t taps, size_t n)
+void ds_cpu_conv_advance(float *dst, const float *conv, const float *u, size_t channels, size_t taps, size_t n)
 {
     size_t fresh = n < taps ? n : taps;
     memmove(dst, conv + fresh * channels, (taps - fresh) * channels * sizeof *conv);
@@ -73,7 +73,7 @@ void ds_cpu_conv_tail(struct ds_backend *be, struct ds_buf *dst, size_t off, con
 {
     const size_t channels = 2 * (size_t)sh->n_kh * (size_t)sh->dk + (size_t)sh->n_vh * (size_t)sh->dv;
     (void)be;
-    conv_advance(ds_cpu_f32(dst) + off, ds_cpu_f32(conv), ds_cpu_f32(u), channels, (size_t)sh->conv_k - 1, (size_t)t);
+    ds_cpu_conv_advance(ds_cpu_f32(dst) + off, ds_cpu_f32(conv), ds_cpu_f32(u), channels, (size_t)sh->conv_k - 1, (size_t)t);
 }
 
 void ds_cpu_copy(struct ds_backend *be, struct ds_buf *dst, size_t off, const struct ds_buf *src, size_t n)
@@ -97,7 +97,7 @@ void ds_cpu_gdn_prep(struct ds_backend *be, struct ds_buf *prep, struct ds_buf *
     x.slices = (pieces + blocks - 1) / blocks;
     if (x.slices > heads) x.slices = heads;
     ds_pool_run(c->pool, prep_task, &x, blocks * x.slices);
-    conv_advance(ds_cpu_f32(conv), ds_cpu_f32(conv), x.u, x.channels, (size_t)sh->conv_k - 1, (size_t)n);
+    ds_cpu_conv_advance(ds_cpu_f32(conv), ds_cpu_f32(conv), x.u, x.channels, (size_t)sh->conv_k - 1, (size_t)n);
     ds_cpu_touch(prep);
 }
 
@@ -153,11 +153,6 @@ void ds_cpu_gdn(struct ds_backend *be, struct ds_buf *o, struct ds_buf *S, const
     if (tasks < want) x.strips = most < (want + tasks - 1) / tasks ? most : (want + tasks - 1) / tasks;
     ds_pool_run(c->pool, gdn_task, &x, tasks * x.strips);
     ds_cpu_touch(o);
-}
-
-size_t ds_cpu_scratch_gdn(const struct ds_cpu *c, const struct ds_sizes *sz)
-{
-    return c->k.gdn_scratch(sz->gdn.dk, sz->gdn.dv);
 }
 
 /* Measured (docs/notes/cpu-gdn.md): the matrix products of the chunkwise form pay from heads of 64 on where registers are
