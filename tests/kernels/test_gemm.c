@@ -274,6 +274,9 @@ static void patterns(const struct ds_gemm_kernels *g, const char *level, const s
         double e = worst(&p, y, 0);
         CHECK_MSG(e <= limit, "%s %s pattern %d: error %.2e", type->name, level, i, e);
         p.n = 1;
+        run(g, &p, y, false, false, ROWS, 1);
+        e = worst(&p, y, 0);
+        CHECK_MSG(e <= limit, "%s %s pattern %d, one token: error %.2e", type->name, level, i, e);
         run(g, &p, y, false, true, ROWS, 1);
         e = worst(&p, y, 0);
         CHECK_MSG(e <= limit, "%s %s pattern %d gemv: error %.2e", type->name, level, i, e);

@@ -158,22 +158,81 @@ INLINE void pack_width_q8_k(char *dst, int w, const float *const x[8], int len)
     }
 }
 
+/* --- one token, for decode: its integers lie in order, so nothing is transposed --- */
+
+static void pack_one_q8_0(char *dst, const float *x, int len)
+{
+    for (int b = 0; b < len / 32; b++, x += 32, dst += Q8_0_BYTES) {
+        float d;
+        const __m256i q = quantise_32(x, &d);
+        __m128i s = _mm_add_epi32(_mm256_castsi256_si128(sum_4(q)), _mm256_extracti128_si256(sum_4(q), 1));
+        s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+        const int sum = -128 * _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
+        _mm256_storeu_si256((__m256i *)(void *)dst, q);
+        memcpy(dst + 32, &d, 4);
+        memcpy(dst + 36, &sum, 4);
+    }
+}
+
+/* Sums of fours of 128 elements to sums of sixteens. */
+INLINE __m256i sums_16(const __m256i a[4])
+{
+    const __m256i s = _mm256_hadd_epi32(_mm256_hadd_epi32(a[0], a[1]), _mm256_hadd_epi32(a[2], a[3]));
+    return _mm256_permutevar8x32_epi32(s, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+
+/* Two vectors of sums, in order, as int16. */
+INLINE __m256i narrow(__m256i a, __m256i b) { return _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xd8); }
+
+INLINE void store_256(char *dst, __m256i v) { _mm256_storeu_si256((__m256i *)(void *)dst, v); }
+
+static void pack_one_q8_k(char *dst, const float *x, int len)
+{
+    const __m256i ones = _mm256_set1_epi8(1), minus_128 = _mm256_set1_epi32(-128);
+    for (int b = 0; b < len / 256; b++, x += 256, dst += Q8_K_BYTES) {
+        float d;
+        const float s = scale_256(x, &d);
+        __m256i fours[8], magnitudes[8], sum16[2];
+        for (int g = 0; g < 8; g++) {
+            const __m256i q = s != 0 ? scaled_32(x + 32 * g, s) : _mm256_setzero_si256();
+            store_256(dst + 32 * g, q);
+            fours[g] = sum_4(q);
+            magnitudes[g] = _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_abs_epi8(q), ones), _mm256_set1_epi16(1));
+        }
+        for (int h = 0; h < 2; h++) sum16[h] = sums_16(fours + 4 * h);
+        const __m256i sum32 = _mm256_permute4x64_epi64(_mm256_hadd_epi32(sum16[0], sum16[1]), 0xd8);
+        __m128i all = _mm_add_epi32(_mm256_castsi256_si128(sum32), _mm256_extracti128_si256(sum32, 1));
+        all = _mm_add_epi32(all, _mm_shuffle_epi32(all, 0x4e));
+        const int sum = -128 * _mm_cvtsi128_si32(_mm_add_epi32(all, _mm_shuffle_epi32(all, 0xb1)));
+        const int most = top_of(_mm256_max_epi32(sums_16(magnitudes), sums_16(magnitudes + 4)));
+        memcpy(dst + K_D, &d, 4);
+        memcpy(dst + K_S256, &sum, 4);
+        store_256(dst + K_S32, _mm256_mullo_epi32(sum32, minus_128));
+        for (int h = 0; h < 2; h++) store_256(dst + K_S16 + 32 * h, _mm256_mullo_epi32(sum16[h], minus_128));
+        _mm_storeu_si128((__m128i *)(void *)(dst + K_M32), _mm256_castsi256_si128(narrow(sum32, sum32)));
+        store_256(dst + K_M16, narrow(sum16[0], sum16[1]));
+        memcpy(dst + K_A16, &most, 4);
+    }
+}
+
 #if VECTOR_BITS == 512
 #include "kernels/x86/gemm_pack_512.h"
 #endif
 
 static void pack_q8_0(char *dst, int w, const float *const x[8], int len)
 {
+    if (w == 1) pack_one_q8_0(dst, x[0], len);
 #if VECTOR_BITS == 512
-    if (w == TOKS) pack_six_q8_0(dst, x, len);
+    else if (w == TOKS) pack_six_q8_0(dst, x, len);
 #else
-    if (w == TOKS) pack_width_q8_0(dst, TOKS, x, len);
+    else if (w == TOKS) pack_width_q8_0(dst, TOKS, x, len);
 #endif
     else pack_width_q8_0(dst, w, x, len);
 }
 
 static void pack_q8_k(char *dst, int w, const float *const x[8], int len)
 {
-    if (w == TOKS) pack_width_q8_k(dst, TOKS, x, len);
+    if (w == 1) pack_one_q8_k(dst, x[0], len);
+    else if (w == TOKS) pack_width_q8_k(dst, TOKS, x, len);
     else pack_width_q8_k(dst, w, x, len);
 }
