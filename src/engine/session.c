@@ -129,9 +129,13 @@ struct hunt { struct ds_backend *be; float *row; int hidden, bad; };
 
 static bool finite_row(const float *x, size_t n)
 {
-    float sum = 0;
-    for (size_t i = 0; i < n; i++) sum += x[i] * 0.0f;   /* NaN and Inf survive the product */
-    return sum == 0.0f;
+    float sum[16] = { 0 }, all = 0;                      /* side by side: in one chain a vocabulary takes 0.1 ms of every token */
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        for (int j = 0; j < 16; j++) sum[j] += x[i + (size_t)j] * 0.0f;      /* NaN and Inf survive the product */
+    for (; i < n; i++) all += x[i] * 0.0f;
+    for (int j = 0; j < 16; j++) all += sum[j];
+    return all == 0.0f;
 }
 
 static bool look(void *ctx, int layer, struct ds_buf *x, int n)
