@@ -51,6 +51,29 @@ static inline struct ds_gemm_form ds_gemm_form_of(enum ds_type_id id)
     }
 }
 
+/* ds_types[id].bytes of a weight type, as a constant. */
+static inline int ds_block_bytes(enum ds_type_id id)
+{
+    switch (id) {
+    case DS_T_F32: return 4;
+    case DS_T_F16: case DS_T_BF16: return 2;
+    case DS_T_Q4_0: return sizeof(struct ds_block_q4_0);
+    case DS_T_Q4_1: return sizeof(struct ds_block_q4_1);
+    case DS_T_Q5_0: return sizeof(struct ds_block_q5_0);
+    case DS_T_Q5_1: return sizeof(struct ds_block_q5_1);
+    case DS_T_Q8_0: return sizeof(struct ds_block_q8_0);
+    case DS_T_Q2_K: return sizeof(struct ds_block_q2_k);
+    case DS_T_Q3_K: return sizeof(struct ds_block_q3_k);
+    case DS_T_Q4_K: return sizeof(struct ds_block_q4_k);
+    case DS_T_Q5_K: return sizeof(struct ds_block_q5_k);
+    case DS_T_Q6_K: return sizeof(struct ds_block_q6_k);
+    case DS_T_IQ4_NL: return sizeof(struct ds_block_iq4_nl);
+    case DS_T_IQ4_XS: return sizeof(struct ds_block_iq4_xs);
+    case DS_T_MXFP4: return sizeof(struct ds_block_mxfp4);
+    default: return 0;
+    }
+}
+
 /* Where one chunk goes. q has room for chunk bytes, scale for chunk/group, m for chunk/mgroup. */
 struct ds_chunk { int8_t *q; float *scale, *min; int16_t *m; };
 

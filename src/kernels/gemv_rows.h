@@ -13,26 +13,46 @@ INLINE void rows_of(enum ds_type_id id, const struct ds_gemm_call *c)
     }
 }
 
+/* A function for each type: in one they would share registers, and a change to one would change the others' speed. */
+#define ROWS(id) static __attribute__((noinline)) void rows_##id(const struct ds_gemm_call *c) { rows_of(DS_T_##id, c); }
+ROWS(F32)
+ROWS(F16)
+ROWS(BF16)
+ROWS(Q8_0)
+ROWS(Q4_0)
+ROWS(Q4_1)
+ROWS(Q5_0)
+ROWS(Q5_1)
+ROWS(IQ4_NL)
+ROWS(MXFP4)
+ROWS(Q2_K)
+ROWS(Q3_K)
+ROWS(Q4_K)
+ROWS(Q5_K)
+ROWS(Q6_K)
+ROWS(IQ4_XS)
+#undef ROWS
+
 static void gemv(const struct ds_gemm_kernels *g, const struct ds_gemm_call *c)
 {
     (void)g;
     switch (ds_type_id(c->type)) {
-    case DS_T_F32: rows_of(DS_T_F32, c); break;
-    case DS_T_F16: rows_of(DS_T_F16, c); break;
-    case DS_T_BF16: rows_of(DS_T_BF16, c); break;
-    case DS_T_Q8_0: rows_of(DS_T_Q8_0, c); break;
-    case DS_T_Q4_0: rows_of(DS_T_Q4_0, c); break;
-    case DS_T_Q4_1: rows_of(DS_T_Q4_1, c); break;
-    case DS_T_Q5_0: rows_of(DS_T_Q5_0, c); break;
-    case DS_T_Q5_1: rows_of(DS_T_Q5_1, c); break;
-    case DS_T_IQ4_NL: rows_of(DS_T_IQ4_NL, c); break;
-    case DS_T_MXFP4: rows_of(DS_T_MXFP4, c); break;
-    case DS_T_Q2_K: rows_of(DS_T_Q2_K, c); break;
-    case DS_T_Q3_K: rows_of(DS_T_Q3_K, c); break;
-    case DS_T_Q4_K: rows_of(DS_T_Q4_K, c); break;
-    case DS_T_Q5_K: rows_of(DS_T_Q5_K, c); break;
-    case DS_T_Q6_K: rows_of(DS_T_Q6_K, c); break;
-    case DS_T_IQ4_XS: rows_of(DS_T_IQ4_XS, c); break;
+    case DS_T_F32: rows_F32(c); break;
+    case DS_T_F16: rows_F16(c); break;
+    case DS_T_BF16: rows_BF16(c); break;
+    case DS_T_Q8_0: rows_Q8_0(c); break;
+    case DS_T_Q4_0: rows_Q4_0(c); break;
+    case DS_T_Q4_1: rows_Q4_1(c); break;
+    case DS_T_Q5_0: rows_Q5_0(c); break;
+    case DS_T_Q5_1: rows_Q5_1(c); break;
+    case DS_T_IQ4_NL: rows_IQ4_NL(c); break;
+    case DS_T_MXFP4: rows_MXFP4(c); break;
+    case DS_T_Q2_K: rows_Q2_K(c); break;
+    case DS_T_Q3_K: rows_Q3_K(c); break;
+    case DS_T_Q4_K: rows_Q4_K(c); break;
+    case DS_T_Q5_K: rows_Q5_K(c); break;
+    case DS_T_Q6_K: rows_Q6_K(c); break;
+    case DS_T_IQ4_XS: rows_IQ4_XS(c); break;
     default: break;
     }
 }

@@ -32,7 +32,7 @@ INLINE void add_32(enum ds_type_id id, const char *w, const char *x, float32x4_t
 /* Blocks of 32. Two accumulators keep the additions apart. */
 INLINE float row_q8_0(enum ds_type_id id, const char *w, const char *x, int k)
 {
-    const int bytes = ds_types[id].bytes;
+    const int bytes = ds_block_bytes(id);
     float32x4_t acc0 = vdupq_n_f32(0), acc1 = acc0;
     float mins = 0;
     int b = k / 32;
@@ -51,7 +51,7 @@ INLINE float row_q8_0(enum ds_type_id id, const char *w, const char *x, int k)
 INLINE float row_q8_k(enum ds_type_id id, const char *w, const char *x, int k)
 {
     const struct ds_gemm_form f = ds_gemm_form_of(id);
-    const int bytes = ds_types[id].bytes;
+    const int bytes = ds_block_bytes(id);
     float32x4_t acc = vdupq_n_f32(0);
     for (int b = 0; b < k / 256; b++, w += bytes, x += Q8_K_BYTES) {
         int8_t q[256];
@@ -86,7 +86,7 @@ INLINE float row_q8_k(enum ds_type_id id, const char *w, const char *x, int k)
 
 INLINE float row_float(enum ds_type_id id, const char *w, const float *x, int k)
 {
-    const int bytes = ds_types[id].bytes;
+    const int bytes = ds_block_bytes(id);
     float32x4_t acc[4] = { vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0) };
     for (int i = 0; i < k; i += 16, w += 16 * bytes) {
         prefetch(w, 16 * bytes);

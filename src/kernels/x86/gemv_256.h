@@ -44,7 +44,7 @@ INLINE void add_32(enum ds_type_id id, const char *w, const char *x, __m256 *acc
 /* Blocks of 32. Two accumulators keep the additions apart. */
 INLINE float row_q8_0(enum ds_type_id id, const char *w, const char *x, int k)
 {
-    const int bytes = ds_types[id].bytes;
+    const int bytes = ds_block_bytes(id);
     __m256 acc0 = _mm256_setzero_ps(), acc1 = acc0;
     float mins = 0;
     int b = k / 32;
@@ -71,7 +71,7 @@ INLINE __m256 two_scales(const float *scale)
 INLINE float row_q8_k(enum ds_type_id id, const char *w, const char *x, int k)
 {
     const struct ds_gemm_form f = ds_gemm_form_of(id);
-    const int bytes = ds_types[id].bytes;
+    const int bytes = ds_block_bytes(id);
     __m256 acc = _mm256_setzero_ps();
     for (int b = 0; b < k / 256; b++, w += bytes, x += Q8_K_BYTES) {
         _Alignas(32) int8_t q[256];

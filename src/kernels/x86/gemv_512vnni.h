@@ -47,19 +47,19 @@ static inline int bias_of(enum ds_type_id id)
 }
 
 /* Two packed blocks of 32, or 256 elements of a packed block: x points at integer 16i through at[i]. */
-static void fill_unit(struct unit *u, const uint8_t order[4], const int8_t *const at[16], int bias, bool by_pairs)
+INLINE void fill_unit(struct unit *u, const uint8_t order[4], const int8_t *const at[16], int bias, bool by_pairs)
 {
-    for (int c = 0; c < 4; c++) memcpy(u->x + 16 * c, at[order[c]], 16);
-    for (int l = 0; l < 16; l++) {
-        const int8_t *x = u->x + 4 * l;
-        if (by_pairs) {
-            u->undo.pair[2 * l] = (int16_t)(-bias * (x[0] + x[1]));
-            u->undo.pair[2 * l + 1] = (int16_t)(-bias * (x[2] + x[3]));
-        } else u->undo.lane[l] = -bias * (x[0] + x[1] + x[2] + x[3]);
-    }
+    const __m512i zero = _mm512_setzero_si512(), b = _mm512_set1_epi8((char)bias);
+    __m512i v = _mm512_zextsi128_si512(LOAD128(at[order[0]]));
+    v = _mm512_inserti32x4(v, LOAD128(at[order[1]]), 1);
+    v = _mm512_inserti32x4(v, LOAD128(at[order[2]]), 2);
+    v = _mm512_inserti32x4(v, LOAD128(at[order[3]]), 3);
+    _mm512_storeu_si512(u->x, v);
+    v = by_pairs ? _mm512_sub_epi16(zero, _mm512_maddubs_epi16(b, v)) : _mm512_sub_epi32(zero, _mm512_dpbusd_epi32(zero, b, v));
+    _mm512_storeu_si512(&u->undo, v);
 }
 
-static void prepare_32(struct x_32 *o, enum ds_type_id id, const char *x, int k)
+INLINE void prepare_32(struct x_32 *o, enum ds_type_id id, const char *x, int k)
 {
     static const int8_t none[16];
     const struct order order = order_of(id);
@@ -78,7 +78,7 @@ static void prepare_32(struct x_32 *o, enum ds_type_id id, const char *x, int k)
     }
 }
 
-static void prepare_256(struct x_256 *o, enum ds_type_id id, const char *x, int k)
+INLINE void prepare_256(struct x_256 *o, enum ds_type_id id, const char *x, int k)
 {
     const struct order order = order_of(id);
     for (int b = 0; b < k / 256; b++, x += Q8_K_BYTES, o++) {
@@ -89,15 +89,6 @@ static void prepare_256(struct x_256 *o, enum ds_type_id id, const char *x, int 
         memcpy(o->sums, x + (ds_gemm_form_of(id).mgroup == 16 ? K_M16 : K_M32), ds_gemm_form_of(id).mgroup == 16 ? 32 : 16);
         o->d = load_f(x + K_D);
     }
-}
-
-INLINE const char *gemv_activations(enum ds_type_id id, const struct ds_gemm_call *c)
-{
-    const struct ds_gemm_form f = ds_gemm_form_of(id);
-    if (f.chunk == 0) return c->x;
-    if (f.xblock == 32) prepare_32(c->scratch, id, c->x, c->k);
-    else prepare_256(c->scratch, id, c->x, c->k);
-    return c->scratch;
 }
 
 /* --- blocks of 32 ---------------------------------------------------------------------------------- */
@@ -168,7 +159,7 @@ INLINE __m128 scales_2x32(enum ds_type_id id, const char *w, int bytes, __m128i 
 INLINE void add_2x32(enum ds_type_id id, const char *w, const struct x_32 *x, __m512i lanes, __m512 *acc, __m128 *mins)
 {
     const struct ds_gemm_form f = ds_gemm_form_of(id);
-    const int bytes = ds_types[id].bytes;
+    const int bytes = ds_block_bytes(id);
     __m128i h;
     __m512i q = load_2x32(id, w, bytes, &h);
     __m128 d = _mm_mul_ps(scales_2x32(id, w, bytes, h), _mm_loadu_ps(x->d));
@@ -181,7 +172,7 @@ INLINE float row_q8_0(enum ds_type_id id, const char *w, const char *prepared, i
 {
     const struct x_32 *x = (const struct x_32 *)(const void *)prepared;
     const struct ds_gemm_form f = ds_gemm_form_of(id);
-    const int bytes = ds_types[id].bytes, second = f.min ? 2 : 1;             /* lane of the second block's scale */
+    const int bytes = ds_block_bytes(id), second = f.min ? 2 : 1;             /* lane of the second block's scale */
     const __m512i by_halves = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, second, second, second, second, second, second, second, second);
     const __m512i by_quarters = _mm512_setr_epi32(0, 0, 0, 0, second, second, second, second, 0, 0, 0, 0, second, second, second, second);
     const __m512i lanes = id == DS_T_Q8_0 ? by_halves : by_quarters;
@@ -218,54 +209,10 @@ INLINE __m512i scale_index(enum ds_type_id id, int i)
     return _mm512_setr_epi64(a, a, b, b, c, c, d, d);
 }
 
-/* Eight scales and eight minima of Q4_K and Q5_K as int16. */
-INLINE void k4_scales_512(const uint8_t s[12], __m128i *sc, __m128i *m)
-{
-    uint32_t a[3];
-    memcpy(a, s, 12);
-    uint64_t sc8 = (a[0] & 0x3f3f3f3f) | (uint64_t)((a[2] & 0x0f0f0f0f) | (a[0] >> 2 & 0x30303030)) << 32;
-    uint64_t m8 = (a[1] & 0x3f3f3f3f) | (uint64_t)((a[2] >> 4 & 0x0f0f0f0f) | (a[1] >> 2 & 0x30303030)) << 32;
-    *sc = _mm_cvtepu8_epi16(_mm_cvtsi64_si128((long long)sc8));
-    *m = _mm_cvtepu8_epi16(_mm_cvtsi64_si128((long long)m8));
-}
+#include "kernels/x86/gemv_k4_512.h"
 
 /* One block: unsigned integers in units, int16 sub-scales and minima, f32 scales. */
 struct w_256 { __m512i u[4]; __m256i scale, m; float d, min; };
-
-INLINE void load_q4_k(struct w_256 *o, const struct ds_block_q4_k *b)
-{
-    const __m512i low = _mm512_set1_epi8(15);
-    __m128i sc, m;
-    k4_scales_512(b->scales, &sc, &m);
-    o->scale = _mm256_zextsi128_si256(sc);
-    o->m = _mm256_zextsi128_si256(m);
-    o->d = ds_h2f(b->d);
-    o->min = -ds_h2f(b->dmin);
-    for (int i = 0; i < 2; i++) {
-        __m512i v = LOAD512(b->qs + 64 * i);
-        o->u[2 * i] = _mm512_and_si512(v, low);
-        o->u[2 * i + 1] = _mm512_and_si512(_mm512_srli_epi16(v, 4), low);
-    }
-}
-
-INLINE void load_q5_k(struct w_256 *o, const struct ds_block_q5_k *b)
-{
-    const __m512i low = _mm512_set1_epi8(15), sixteen = _mm512_set1_epi8(16);
-    __m128i sc, m;
-    k4_scales_512(b->scales, &sc, &m);
-    o->scale = _mm256_zextsi128_si256(sc);
-    o->m = _mm256_zextsi128_si256(m);
-    o->d = ds_h2f(b->d);
-    o->min = -ds_h2f(b->dmin);
-    /* bits j and j + 2 of qh for the two halves of a unit */
-    __m512i h = _mm512_srlv_epi64(_mm512_broadcast_i64x4(LOAD256(b->qh)), _mm512_setr_epi64(0, 0, 0, 0, 2, 2, 2, 2));
-    __m512i bit[4] = { _mm512_slli_epi16(h, 4), _mm512_slli_epi16(h, 3), h, _mm512_srli_epi16(h, 1) };
-    for (int i = 0; i < 2; i++) {
-        __m512i v = LOAD512(b->qs + 64 * i);
-        o->u[2 * i] = _mm512_or_si512(_mm512_and_si512(v, low), _mm512_and_si512(bit[2 * i], sixteen));
-        o->u[2 * i + 1] = _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi16(v, 4), low), _mm512_and_si512(bit[2 * i + 1], sixteen));
-    }
-}
 
 INLINE void load_q6_k(struct w_256 *o, const struct ds_block_q6_k *b)
 {
@@ -330,8 +277,6 @@ INLINE void load_256(enum ds_type_id id, struct w_256 *o, const void *w)
     switch (id) {
     case DS_T_Q2_K: load_q2_k(o, w); break;
     case DS_T_Q3_K: load_q3_k(o, w); break;
-    case DS_T_Q4_K: load_q4_k(o, w); break;
-    case DS_T_Q5_K: load_q5_k(o, w); break;
     case DS_T_Q6_K: load_q6_k(o, w); break;
     default: load_iq4_xs(o, w); break;
     }
@@ -357,9 +302,10 @@ INLINE __m512i dot_256(enum ds_type_id id, const struct w_256 *w, const struct x
 
 INLINE float row_q8_k(enum ds_type_id id, const char *w, const char *prepared, int k)
 {
+    if (id == DS_T_Q4_K || id == DS_T_Q5_K) return row_k4(id, w, prepared, k);
     const struct x_256 *x = (const struct x_256 *)(const void *)prepared;
     const struct ds_gemm_form f = ds_gemm_form_of(id);
-    const int bytes = ds_types[id].bytes;
+    const int bytes = ds_block_bytes(id);
     const __m512i index[4] = { scale_index(id, 0), scale_index(id, 1), scale_index(id, 2), scale_index(id, 3) };
     __m512 acc = _mm512_setzero_ps();
     __m256 mins = _mm256_setzero_ps();
@@ -372,6 +318,16 @@ INLINE float row_q8_k(enum ds_type_id id, const char *w, const char *prepared, i
             mins = _mm256_fmadd_ps(_mm256_cvtepi32_ps(_mm256_madd_epi16(o.m, LOAD256(x->sums))), _mm256_set1_ps(o.min * x->d), mins);
     }
     return _mm512_reduce_add_ps(_mm512_add_ps(acc, _mm512_castps256_ps512(mins)));
+}
+
+INLINE const char *gemv_activations(enum ds_type_id id, const struct ds_gemm_call *c)
+{
+    const struct ds_gemm_form f = ds_gemm_form_of(id);
+    if (f.chunk == 0) return c->x;
+    if (f.xblock == 32) prepare_32(c->scratch, id, c->x, c->k);
+    else if (id == DS_T_Q4_K || id == DS_T_Q5_K) prepare_k4(c->scratch, id, c->x, c->k);
+    else prepare_256(c->scratch, id, c->x, c->k);
+    return c->scratch;
 }
 
 #include "kernels/gemv_rows.h"

@@ -23,7 +23,7 @@ INLINE __m256 widen_8(enum ds_type_id id, const char *w)
 
 INLINE float row_float(enum ds_type_id id, const char *w, const float *x, int k)
 {
-    const int bytes = ds_types[id].bytes;
+    const int bytes = ds_block_bytes(id);
     __m256 acc[4] = { _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps() };
     int i = 0;
     for (; i + 32 <= k; i += 32, w += 32 * bytes) {
