@@ -127,8 +127,8 @@ struct ds_ops {
                      int dim, float eps);
 
     /* For each i: y[i] (+)= x W[i]^T, W[i] [in][out]. All share x [n][in] (ACT). `add` accumulates into y
-     * (F32 residual); otherwise y is PROJ or LOGITS and is overwritten. Unless the backend says `grouped`,
-     * ops.c calls it with one product at a time. */
+     * (F32 residual); otherwise y is PROJ or LOGITS and is overwritten. Unless the backend says `grouped`
+     * or `groups_decode`, ops.c calls it with one product at a time. */
     void (*matmul)(struct ds_backend *be, int n_w, struct ds_buf *const *y, const struct ds_weight *const *w, const struct ds_buf *x,
                    int n, bool add);
 
@@ -209,6 +209,7 @@ struct ds_backend {
     const char *gdn_form;          /* "seq" or "chunk": how prefill runs the recurrence */
     bool gdn_walks;                /* steps other than decode should use gdn_walk; set by reserve */
     bool grouped;                  /* matmul takes whole groups */
+    bool groups_decode;            /* it takes them in decode steps, whose products nobody times one by one */
     bool plans;                    /* weight_new takes matrices without data, for engines that only plan */
     bool plan_only;                /* set by such an engine before the weights: memory is counted and not taken, no step will run */
     const char *forms;             /* how products of several tokens read the matrices, once reserved; NULL: from the file's blocks */

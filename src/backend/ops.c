@@ -103,7 +103,7 @@ static void matmul_group(struct ds_run *r, int n_p, const struct ds_product *p, 
 
 void ds_op_matmul(struct ds_run *r, int n_p, const struct ds_product *p, const struct ds_buf *x, int n, bool add)
 {
-    if (r->be->grouped) {
+    if (r->be->grouped || (r->be->groups_decode && r->be->step.decode && !r->prof)) {
         matmul_group(r, n_p, p, x, n, add);
         return;
     }

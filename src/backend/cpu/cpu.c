@@ -288,7 +288,7 @@ struct ds_backend *ds_cpu_open(const struct ds_backend_options *o, struct ds_err
     }
     c->be.ops = &cpu_ops;
     c->be.name = "cpu";
-    c->be.plans = true;
+    c->be.plans = c->be.groups_decode = true;
     c->be.placement = "full";
     c->be.cosine_limit = 0.999999;
     c->be.cache_limit = c->be.product_limit = c->be.op_limit = 1e-5;

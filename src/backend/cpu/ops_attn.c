@@ -71,7 +71,7 @@ struct attn_ctx {
     /* decode */
     float *part;               /* [parts][n_kv]: m [heads], l [heads], acc [heads][hd] */
     int64_t span;
-    int parts;
+    int parts, heads_cut;      /* spans; cuts of the kv heads of each */
 };
 
 static struct ds_attn_args attn_head(const struct attn_ctx *x, int b)
@@ -98,7 +98,8 @@ static void attn_task(void *ctx, int i, int thread)
 /* --- decode: one token over a long cache --- */
 
 /* The positions are cut into spans by the length alone, so that the result does not depend on the number of threads. A
- * task walks its span in blocks through all kv heads, since their rows lie side by side in memory. */
+ * task walks its span in blocks through all kv heads, since their rows lie side by side in memory; where that leaves
+ * threads without a task, it takes one head. */
 enum { MAX_PARTS = 64, MIN_SPAN = 128 };
 
 static float *part_of(const struct attn_ctx *x, int b, int s)
@@ -106,19 +107,19 @@ static float *part_of(const struct attn_ctx *x, int b, int s)
     return x->part + ((size_t)s * (size_t)x->n_kv + (size_t)b) * (size_t)x->a.heads * ((size_t)x->a.hd + 2);
 }
 
-static void part_task(void *ctx, int s, int thread)
+static void part_task(void *ctx, int i, int thread)
 {
     const struct attn_ctx *x = ctx;
-    int heads = x->a.heads;
+    int heads = x->a.heads, s = i / x->heads_cut, b0 = i % x->heads_cut, b1 = x->heads_cut > 1 ? b0 + 1 : x->n_kv;
     int64_t p0 = s * x->span, end = p0 + x->span <= x->a.pos + 1 ? p0 + x->span : x->a.pos + 1;
     (void)thread;
-    for (int b = 0; b < x->n_kv; b++) {
+    for (int b = b0; b < b1; b++) {
         float *m = part_of(x, b, s);
         for (int h = 0; h < heads; h++) m[h] = -INFINITY;
         memset(m + heads, 0, (size_t)heads * ((size_t)x->a.hd + 1) * sizeof *m);
     }
     for (int64_t p = p0; p < end; p += DS_ATTN_BLOCK) {
-        for (int b = 0; b < x->n_kv; b++) {
+        for (int b = b0; b < b1; b++) {
             struct ds_attn_args a = attn_head(x, b);
             float *m = part_of(x, b, s);
             x->c->k.attn_part(m, m + heads, m + 2 * heads, &a, p, p + DS_ATTN_BLOCK < end ? p + DS_ATTN_BLOCK : end);
@@ -153,7 +154,8 @@ static void attn_decode(struct attn_ctx *x)
     /* Tasks take no scratch of their own, so thread 0's holds the parts of all. */
     size_t floats = (size_t)x->n_kv * (size_t)x->parts * (size_t)x->a.heads * ((size_t)x->a.hd + 2);
     x->part = ds_cpu_scratch(x->c, 0, floats * sizeof(float));
-    ds_pool_run(x->c->pool, part_task, x, x->parts);
+    x->heads_cut = x->parts < 2 * x->c->threads ? x->n_kv : 1;
+    ds_pool_run(x->c->pool, part_task, x, x->parts * x->heads_cut);
     ds_pool_run(x->c->pool, merge_task, x, x->n_kv * x->a.heads);
 }
 

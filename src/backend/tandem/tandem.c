@@ -492,7 +492,7 @@ struct ds_backend *ds_tandem_new(struct ds_backend *path, struct ds_backend *pla
     }
     t->be = *path;                 /* name, placement and limits are the path's */
     t->be.ops = &tandem_ops;
-    t->be.grouped = false;
+    t->be.grouped = t->be.groups_decode = false;
     t->a = path;
     t->b = plain;
     return &t->be;
