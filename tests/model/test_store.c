@@ -195,7 +195,7 @@ static void store_changes_no_bit(void)
         struct rig r = { s.warm.g, turn / 2 % 2 ? s.other : s.warm.s };
         const int had = (int)ds_session_pos(s.cold.s);
         int32_t said[12], said_alone[12];
-        memcpy(s.ids, ds_session_tokens(s.cold.s), (size_t)had * sizeof *s.ids);
+        if (had) memcpy(s.ids, ds_session_tokens(s.cold.s), (size_t)had * sizeof *s.ids);
         random_ids(&s, had, had + 20 + dice(45));
         const int64_t cut = s.n - 1;                           /* where the store takes its last snapshot */
         ds_session_set_cuts(s.cold.s, &cut, 1, no_cut, NULL, NULL);
