@@ -14,24 +14,24 @@ INLINE void rows_of(enum ds_type_id id, const struct ds_gemm_call *c)
 }
 
 /* A function for each type: in one they would share registers, and a change to one would change the others' speed. */
-#define ROWS(id) static __attribute__((noinline)) void rows_##id(const struct ds_gemm_call *c) { rows_of(DS_T_##id, c); }
-ROWS(F32)
-ROWS(F16)
-ROWS(BF16)
-ROWS(Q8_0)
-ROWS(Q4_0)
-ROWS(Q4_1)
-ROWS(Q5_0)
-ROWS(Q5_1)
-ROWS(IQ4_NL)
-ROWS(MXFP4)
-ROWS(Q2_K)
-ROWS(Q3_K)
-ROWS(Q4_K)
-ROWS(Q5_K)
-ROWS(Q6_K)
-ROWS(IQ4_XS)
-#undef ROWS
+#define ROWS_OF(id) static __attribute__((noinline)) void rows_##id(const struct ds_gemm_call *c) { rows_of(DS_T_##id, c); }
+ROWS_OF(F32)
+ROWS_OF(F16)
+ROWS_OF(BF16)
+ROWS_OF(Q8_0)
+ROWS_OF(Q4_0)
+ROWS_OF(Q4_1)
+ROWS_OF(Q5_0)
+ROWS_OF(Q5_1)
+ROWS_OF(IQ4_NL)
+ROWS_OF(MXFP4)
+ROWS_OF(Q2_K)
+ROWS_OF(Q3_K)
+ROWS_OF(Q4_K)
+ROWS_OF(Q5_K)
+ROWS_OF(Q6_K)
+ROWS_OF(IQ4_XS)
+#undef ROWS_OF
 
 static void gemv(const struct ds_gemm_kernels *g, const struct ds_gemm_call *c)
 {
