@@ -304,7 +304,7 @@ static void gemm(const struct ds_gemm_kernels *g, const struct ds_gemm_call *c)
     struct panel p = panel_at(c->scratch);
     enum ds_act_fmt af = act_fmt(g, c->type, c->n, false);
     p.far = token_bytes(af, c->k) * (size_t)(c->t1 - c->t0) > FROM_L3;
-    memset(p.scale, 0, PANEL_SCALE + PANEL_MIN + PANEL_M + PANEL_ROWS);      /* rows that a last panel lacks */
+    if ((c->r1 - c->r0) % ROWS) memset(p.scale, 0, PANEL_SCALE + PANEL_MIN + PANEL_M + PANEL_ROWS);      /* rows that the last panel lacks */
     for (int r = c->r0; r < c->r1; r += ROWS)
         for (int t = c->t0; t < c->t1; t += MAX_TOKENS)
             panel_product(c, &f, &p, af, r, min_int(ROWS, c->r1 - r), t, min_int(c->t1, t + MAX_TOKENS));
