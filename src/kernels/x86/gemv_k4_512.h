@@ -93,6 +93,7 @@ INLINE void add_k4(enum ds_type_id id, const char *w, const struct x_k4 *x, int 
     _mm256_store_ps(d, dm);
     __asm__("" : "+m"(d));                   /* read back one by one: a broadcast from memory costs no shuffle */
     prefetch(w, n * bytes);
+    _mm_prefetch(w + 4 * PREFETCH_AHEAD, _MM_HINT_T1);      /* four pages on, so that the walk to the page is done early */
     *mins = _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_madd_epi16(m, LOAD512(x->sums))),
                             _mm512_permutexvar_ps(_mm512_setr_epi32(1, 1, 1, 1, 3, 3, 3, 3, 5, 5, 5, 5, 7, 7, 7, 7), _mm512_castps256_ps512(dm)), *mins);
     for (int b = 0; b < n; b++) {
