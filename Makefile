@@ -243,4 +243,4 @@ clean:
 
 .PHONY: all tests fuzzers metal-tests bench-kernels bench-mix deps demo test check-all install clean always
 .SECONDARY:
--include $(OBJ:.o=.d) $(TOOLLIB:.o=.d) $(TOOLOBJ:.o=.d) $(TESTS:=.d) $(FUZZERS:=.d) $(SIM_OBJ:.o=.d) $(METALTESTS:=.d)
+-include $(OBJ:.o=.d) $(TOOLLIB:.o=.d) $(TOOLOBJ:.o=.d) $(BUILD)/bench/kernels.d $(BUILD)/bench/kernels_mix.d $(TESTS:=.d) $(FUZZERS:=.d) $(SIM_OBJ:.o=.d) $(METALTESTS:=.d)
