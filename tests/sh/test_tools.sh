@@ -71,6 +71,10 @@ bad_usage_is_one_sentence() {
     refuses 2 "-lean=false" "$mb" -gguf "$mini" -lean=false
     refuses 2 "exclude each other" "$mb" -gguf "$mini" -metal -backend cpu
     refuses 2 "unknown option '-m'" "$mb" -m "$mini"
+    for with in --profile --profile=drain '--profile --json' '--profile --decode 2'; do
+        refuses 2 "--bare and --profile" "$ds" bench -m "$mini" --prefill 20 --reps 1 --bare $with
+    done
+    refuses 2 "FAK_QPROFILE=1) exclude each other" env FAK_QPROFILE=1 "$ds" bench -m "$mini" --prefill 20 --reps 1 --bare
 }
 
 failures_are_one_sentence() {
@@ -235,6 +239,11 @@ profile_lines() {
     lines 0 env FAK_QPROFILE= "$mb" -gguf "$mini" -prefill-sizes 20 -reps 2
     lines 1 "$ds" bench -m "$mini" --prefill 20 --reps 1 --profile --json
     py 'assert d[0]["profile"] == "stamp"' "$TMP/out"
+    # A bare run has none, whatever else it does; the bytes of a decode step are counted all the same.
+    for with in --json '--json --cold' '--json --skip gdn,attn' '--json --decode 2'; do
+        lines 0 env FAK_QPROFILE=0 "$ds" bench -m "$mini" --prefill 20 --reps 1 --bare $with
+        py 'assert d[0]["profile"] == "off" and "no profile" in d[0]["prefill"][0]["flags"] and (not d[0]["decode"] or d[0]["decode"]["gb_per_token"] > 0)' "$TMP/out"
+    done
 }
 
 profile_table() {

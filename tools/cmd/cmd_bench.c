@@ -29,5 +29,7 @@ int ds_cmd_bench(int argc, char **argv)
     s.decode_reps = s.reps;
     if (s.decode && s.common.skip)
         return ds_cli_usage(s.prog, "--decode needs filled caches, and --skip leaves them unfilled");
+    if (s.bare && s.common.profile != DS_PROF_OFF)
+        return ds_cli_usage(s.prog, "--bare and --profile (or FAK_QPROFILE=1) exclude each other: without stage times there is no profile");
     return ds_bench_run(&s);
 }

@@ -114,8 +114,10 @@ ds_status ds_rig_prefill(struct ds_rig *r, int depth, int P, unsigned skip, doub
     if (st) return st;
     const struct ds_profile *seen = ds_session_profile(r->s);
     if (!seen && r->mode != DS_PROF_OFF) return ds_fail(e, DS_ENOMEM, "P=%d: there was no memory for the profile", P);
-    if (seen) *p = *seen;
-    if (r->lines) print_line(r, seen, skip);
+    if (seen) {
+        *p = *seen;
+        if (r->lines) print_line(r, seen, skip);
+    }
     ds_progress_part_done(&r->bar, P);
     return DS_OK;
 }
@@ -139,10 +141,13 @@ ds_status ds_rig_decode_gb(struct ds_rig *r, int depth, double *gb, struct ds_er
 {
     struct ds_profile p = { .P = 0 };
     double ms;
-    bool lines = r->lines;
+    const bool lines = r->lines;
+    const enum ds_prof_mode mode = r->mode;
     r->lines = false;
+    r->mode = DS_PROF_STAMP;                       /* the bytes are counted by the profiler, which a bare run leaves out */
     ds_status st = ds_rig_prefill(r, depth, 1, 0, &ms, &p, e);
     r->lines = lines;
+    r->mode = mode;
     *gb = 0;
     for (int i = 0; i < DS_ST_COUNT; i++)
         if (i != DS_ST_QKNORM) *gb += p.stage_gb[i];
