@@ -120,11 +120,15 @@ const char *ds_store_write_failure(const ds_store *st);
 /* One session in one file of the same format; g: the session's engine. Refused: a timing-only or empty session, and on load
  * another model, KV type or version, and any damage; s is then as before. Loading ends with s standing where it was saved.
  * Saving replaces a whole session of this engine, or nothing; names of a store's files are refused. Until it is whole the
- * file is PATH.tmp. ds_session_save_check, to be called before what is to be saved is computed, says what saving would say
- * about the path: it checks what is there, and that PATH.tmp can be made, which it removes again. */
-ds_status ds_session_save_check(const ds_engine *g, const char *path, struct ds_err *e);
+ * file is PATH.tmp, and one process at a time has it: another is refused. */
 ds_status ds_session_save(const ds_session *s, const ds_engine *g, const char *path, struct ds_err *e);
 ds_status ds_session_load(ds_session *s, const ds_engine *g, const char *path, struct ds_err *e);
+/* The same place held from before it is loaded and what is to be saved is computed, so that nobody's work is lost: open says what
+ * saving would say about the path, and keeps PATH.tmp. Save, once, lets go of it; close (NULL allowed) without a save removes it. */
+typedef struct ds_session_file ds_session_file;
+ds_status ds_session_file_open(ds_session_file **f, const ds_engine *g, const char *path, struct ds_err *e);
+ds_status ds_session_file_save(ds_session_file *f, const ds_session *s, struct ds_err *e);
+void ds_session_file_close(ds_session_file *f);
 
 /* --- numbers ----------------------------------------------------------------------------------------- */
 

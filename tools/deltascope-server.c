@@ -172,7 +172,7 @@ int main(int argc, char **argv)
         .opts = opts, .n_opts = sizeof opts / sizeof *opts,
         .common = &q.common, .groups = DS_GROUP_MODEL | DS_GROUP_SYNTH | DS_GROUP_ENGINE | DS_GROUP_PROF | DS_GROUP_ANSWER,
     };
-    ds_std_hold();
+    ds_program_start();
     int rc = ds_cli_parse(&cli, argc, argv);
     if (rc == DS_CLI_GO) rc = check(&q);
     return ds_tool_finish(prog, rc == DS_CLI_GO ? serve(&q) : rc);

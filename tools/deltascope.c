@@ -30,7 +30,7 @@ static void help(FILE *f)
 int main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : NULL;
-    ds_std_hold();
+    ds_program_start();
     if (!name) {
         help(stderr);
         return DS_EXIT_USAGE;

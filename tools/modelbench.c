@@ -31,7 +31,7 @@ int main(int argc, char **argv)
         .opts = opts, .n_opts = sizeof opts / sizeof *opts,
         .common = &s.common, .groups = DS_GROUP_PROF,
     };
-    ds_std_hold();
+    ds_program_start();
     int rc = ds_cli_parse(&cli, argc, argv);
     if (rc != DS_CLI_GO) return ds_tool_finish(s.prog, rc);
     if (!lean) return ds_cli_usage(s.prog, "-lean=false: weights are never widened here, so there is no other way to run");

@@ -41,12 +41,20 @@ enum { DS_PATH_MAX = 4096 };
 /* Where a file must be made that is to be `path` afterwards: at the end of its symbolic links, so that renaming another file
  * to *target* leaves the links in place. Nothing or a regular file must be there; devices, pipes and folders are refused. */
 ds_status ds_out_target(char target[DS_PATH_MAX], const char *path, struct ds_err *e);
-/* A regular file written from its beginning. An existing one is emptied; a link and whatever is no file are refused. */
-struct ds_out { int fd; const char *path; };     /* path is not copied */
-ds_status ds_out_open(struct ds_out *o, const char *path, bool shared, struct ds_err *e);   /* mode: shared: the umask's, else 0600 */
+/* A regular file written from its beginning, and renamed once it is whole. A link and whatever is no file are refused. It has one
+ * writer at a time, whatever its process, from claim or open to place or drop: another one is refused at once. A writer that was
+ * killed holds nothing. */
+struct ds_out { int fd; const char *path; bool busy; };     /* path is not copied; busy: refused because of another writer */
+/* claim leaves what is in the file, open empties it. Mode of a new one: shared: the umask's, else 0600. */
+ds_status ds_out_claim(struct ds_out *o, const char *path, bool shared, struct ds_err *e);
+ds_status ds_out_open(struct ds_out *o, const char *path, bool shared, struct ds_err *e);
+ds_status ds_out_empty(struct ds_out *o, struct ds_err *e);
 ds_status ds_out_write(struct ds_out *o, const void *p, size_t n, struct ds_err *e);
-ds_status ds_out_close(struct ds_out *o, bool sync, struct ds_err *e);   /* sync: on the disk when this returns */
-ds_status ds_file_rename(const char *from, const char *to, struct ds_err *e);   /* replaces `to` at once; the folder is synced */
+/* Replaces `to` at once (path itself is allowed); sync: file and name are on the disk when this returns. On failure the file is
+ * dropped. */
+ds_status ds_out_place(struct ds_out *o, const char *to, bool sync, struct ds_err *e);
+void ds_out_drop(struct ds_out *o);              /* removes it */
+void ds_out_leave(struct ds_out *o);             /* lets go of it, as it is */
 void ds_file_remove(const char *path);
 
 /* A lock that one holder at a time has, whatever its process; gone when the process ends. */
@@ -98,8 +106,9 @@ void ds_cpu_yield(void);                         /* lets another thread have thi
 /* --- terminal and signals --- */
 
 bool ds_is_terminal(int fd);                     /* 0, 1, 2 */
-/* For the start of a program: no file opened later takes the place of a standard one that is closed; writing to that one still fails. */
-void ds_std_hold(void);
+/* For the start of a program: no file opened later takes the place of a standard one that is closed (writing to that one still
+ * fails), and a file that grows to the limit of its size is a failed write, not the end of the process. */
+void ds_program_start(void);
 int ds_terminal_width(int fd);                   /* columns, 80 when unknown */
 /* SIGINT, SIGTERM set *flag to the signal's number. Another one ends the process at once, unless it comes within `grace_ms` of the
  * first: whoever signals a process and its group (timeout does, a terminal can) means it once. */

@@ -200,18 +200,57 @@ ds_status ds_out_target(char target[DS_PATH_MAX], const char *path, struct ds_er
                    kind == DS_FILE_FOLDER ? "a folder" : "a device, a pipe or a socket");
 }
 
-ds_status ds_out_open(struct ds_out *o, const char *path, bool shared, struct ds_err *e)
+/* 0, or why the lock was not had. It belongs to the open file, so it ends with the process. */
+static int lock(int fd) { return flock(fd, LOCK_EX | LOCK_NB) == 0 ? 0 : errno; }
+
+/* A file that was renamed or removed after it was opened here belongs to nobody who opens the path now. */
+static bool is_at(int fd, const char *path)
+{
+    struct stat a, b;
+    return fstat(fd, &a) == 0 && lstat(path, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+static ds_status refuse(struct ds_out *o, struct ds_err *e, const char *what, int why)
+{
+    if (o->fd >= 0) close(o->fd);
+    o->fd = -1;
+    return ds_fail(e, DS_EIO, "%s: %s: %s", o->path, what, strerror(why));
+}
+
+ds_status ds_out_claim(struct ds_out *o, const char *path, bool shared, struct ds_err *e)
 {
     struct stat st;
-    o->path = path;
-    /* Non-blocking, so that a named pipe does not make this wait for a reader. */
-    o->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, shared ? 0666 : 0600);
-    if (o->fd >= 0 && (fstat(o->fd, &st) != 0 || !S_ISREG(st.st_mode))) {
-        close(o->fd);
+    *o = (struct ds_out){ .fd = -1, .path = path };
+    for (int turn = 0; turn < 100; turn++) {
+        /* Non-blocking, so that a named pipe does not make this wait for a reader. */
+        o->fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, shared ? 0666 : 0600);
+        if (o->fd < 0) return refuse(o, e, "cannot be created", errno);
+        if (fstat(o->fd, &st) != 0 || !S_ISREG(st.st_mode)) return refuse(o, e, "cannot be created", EEXIST);
+        const int why = lock(o->fd);
+        if (why == EWOULDBLOCK) break;
+        /* Where a file system knows no locks, writing goes on without one. */
+        if (why && why != ENOLCK && why != ENOSYS && why != EOPNOTSUPP && why != ENOTSUP) return refuse(o, e, "cannot be locked", why);
+        if (is_at(o->fd, path)) return DS_OK;
+        close(o->fd);           /* its writer was done with it in between */
         o->fd = -1;
-        errno = EEXIST;
     }
-    return o->fd >= 0 ? DS_OK : ds_fail(e, DS_EIO, "%s: cannot be created: %s", path, strerror(errno));
+    ds_out_leave(o);
+    o->busy = true;
+    return ds_fail(e, DS_EIO, "%s: another process is writing it", path);
+}
+
+ds_status ds_out_empty(struct ds_out *o, struct ds_err *e)
+{
+    if (ftruncate(o->fd, 0) == 0) return DS_OK;
+    return ds_fail(e, DS_EIO, "%s: cannot be emptied: %s", o->path, strerror(errno));
+}
+
+ds_status ds_out_open(struct ds_out *o, const char *path, bool shared, struct ds_err *e)
+{
+    ds_status st = ds_out_claim(o, path, shared, e);
+    if (st) return st;
+    if ((st = ds_out_empty(o, e))) ds_out_leave(o);
+    return st;
 }
 
 ds_status ds_out_write(struct ds_out *o, const void *p, size_t n, struct ds_err *e)
@@ -226,20 +265,13 @@ ds_status ds_out_write(struct ds_out *o, const void *p, size_t n, struct ds_err 
     return DS_OK;
 }
 
-ds_status ds_out_close(struct ds_out *o, bool sync, struct ds_err *e)
-{
-    const int bad = sync && fsync(o->fd) != 0 ? errno : 0;
-    const int shut = close(o->fd) != 0 ? errno : 0;
-    o->fd = -1;
-    return bad || shut ? ds_fail(e, DS_EIO, "%s: cannot be written: %s", o->path, strerror(bad ? bad : shut)) : DS_OK;
-}
-
-ds_status ds_file_rename(const char *from, const char *to, struct ds_err *e)
+/* Renames, and syncs the folder where the file system allows that: the file itself is whole all the same. */
+static ds_status rename_to(const char *from, const char *to, bool sync, struct ds_err *e)
 {
     char folder[4096];
     if (rename(from, to) != 0) return ds_fail(e, DS_EIO, "%s: cannot be renamed to %s: %s", from, to, strerror(errno));
-    /* The name is on the disk once its folder is; where a file system refuses that, the file itself is whole all the same. */
     const char *slash = strrchr(to, '/');
+    if (!sync) return DS_OK;
     if (!slash) snprintf(folder, sizeof folder, ".");
     else if (snprintf(folder, sizeof folder, "%.*s", slash == to ? 1 : (int)(slash - to), to) >= (int)sizeof folder) return DS_OK;
     const int fd = open(folder, O_RDONLY | O_CLOEXEC);
@@ -249,14 +281,43 @@ ds_status ds_file_rename(const char *from, const char *to, struct ds_err *e)
     return DS_OK;
 }
 
+/* What closing would say of writes put off (NFS does), while the lock stays. */
+static int settle(int fd)
+{
+    const int second = dup(fd);
+    return second >= 0 && close(second) != 0 ? errno : 0;
+}
+
+ds_status ds_out_place(struct ds_out *o, const char *to, bool sync, struct ds_err *e)
+{
+    const int bad = sync && fsync(o->fd) != 0 ? errno : settle(o->fd);
+    const ds_status st = bad ? ds_fail(e, DS_EIO, "%s: cannot be written: %s", o->path, strerror(bad))
+                             : rename_to(o->path, to, sync, e);
+    if (st) ds_out_drop(o);
+    else ds_out_leave(o);           /* after the rename: until then the name is this writer's */
+    return st;
+}
+
+void ds_out_drop(struct ds_out *o)
+{
+    unlink(o->path);                /* before the lock goes: then the name may be another writer's */
+    ds_out_leave(o);
+}
+
+void ds_out_leave(struct ds_out *o)
+{
+    if (o->fd >= 0) close(o->fd);
+    o->fd = -1;
+}
+
 void ds_file_remove(const char *path) { unlink(path); }
 
 ds_status ds_lock_take(struct ds_lock *l, const char *path, struct ds_err *e)
 {
     l->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (l->fd < 0) return ds_fail(e, DS_EIO, "%s: cannot be created: %s", path, strerror(errno));
-    if (flock(l->fd, LOCK_EX | LOCK_NB) == 0) return DS_OK;
-    const int err = errno;
+    const int err = lock(l->fd);
+    if (!err) return DS_OK;
     close(l->fd);
     l->fd = -1;
     if (err == EWOULDBLOCK) return ds_fail(e, DS_EIO, "%s: another process holds the lock", path);
@@ -524,8 +585,9 @@ bool ds_is_terminal(int fd)
     return isatty(fd) == 1;
 }
 
-void ds_std_hold(void)
+void ds_program_start(void)
 {
+    signal(SIGXFSZ, SIG_IGN);
     for (int fd = 0; fd < 3; fd++)      /* the lowest free number is what open gives; with the wrong direction, use fails */
         if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", fd ? O_RDONLY : O_WRONLY) < 0) return;
 }

@@ -207,16 +207,15 @@ static ds_status put_padded(struct sink *s, const void *data, uint64_t bytes, st
     return st ? st : ds_out_write(&s->out, zeros, (size_t)padding(bytes), e);
 }
 
-static ds_status write_all(struct sink *s, const char *part, struct ds_err *e)
+static ds_status write_all(struct sink *s, const char *part, const char *target, struct ds_err *e)
 {
     const struct ds_gguf_writer *w = s->w;
     ds_status st = ds_out_open(&s->out, part, true, e);
     if (st) return st;
     st = put_padded(s, w->header.p, w->header.n, e);
     for (size_t i = 0; i < w->n_tensors && !st; i++) st = put_padded(s, w->tensors[i].data, w->tensors[i].bytes, e);
-    const ds_status shut = ds_out_close(&s->out, false, st ? NULL : e);
-    if (!st) st = shut;
-    if (st) ds_file_remove(part);
+    if (!st) return ds_out_place(&s->out, target, false, e);
+    ds_out_drop(&s->out);
     return st;
 }
 
@@ -233,9 +232,7 @@ ds_status ds_gguf_write(struct ds_gguf_writer *w, const char *path, struct ds_er
     ds_header_free(&h);
     if (st || (st = ds_out_target(target, path, e))) return st;
     if (snprintf(part, sizeof part, "%s.part", target) >= (int)sizeof part) return ds_fail(e, DS_EARG, "%s: the path is too long", path);
-    if ((st = write_all(&s, part, e))) return st;
-    if ((st = ds_file_rename(part, target, e))) ds_file_remove(part);
-    return st;
+    return write_all(&s, part, target, e);
 }
 
 /* --- to an object --- */

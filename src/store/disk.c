@@ -329,20 +329,21 @@ static ds_status put_rows(struct job *j, struct ds_file_out *w, struct ds_err *e
     return s;
 }
 
-static ds_status write_file(struct job *j, const char *path, struct ds_err *e)
+static ds_status write_file(struct job *j, const char *part, const char *path, struct ds_err *e)
 {
     const struct ds_shape *sh = &j->st->t.sh;
     struct ds_file_out w;
-    ds_status s = ds_file_begin(&w, path, sh, j->ids, j->from, j->to, j->exact_to, j->snaps, j->n_snaps, e);
+    ds_status s = ds_out_open(&w.out, part, false, e);
     if (s) return s;
-    s = put_rows(j, &w, e);
+    s = ds_file_begin(&w, sh, j->ids, j->from, j->to, j->exact_to, j->snaps, j->n_snaps, e);
+    if (!s) s = put_rows(j, &w, e);
     for (int i = 0; i < j->n && !s; i++) {
         const struct ds_node *p = j->path[i];
         if (p->state) s = ds_file_put(&w, p->state, sh->state, e);
         if (!s && p->logits) s = ds_file_put(&w, p->logits, sh->logits, e);
     }
-    if (!s) return ds_file_end(&w, e);
-    ds_file_abort(&w);
+    if (!s) return ds_file_end(&w, path, e);
+    ds_out_drop(&w.out);
     return s;
 }
 
@@ -393,8 +394,7 @@ static ds_status write_job(struct job *j, struct ds_err *e)
     if (ds_disk_free(st->disk.dir) < bytes + SPARE)
         return ds_fail(e, DS_EIO, "%s: the disk has less than %llu bytes free", st->disk.dir,
                 (unsigned long long)(bytes + SPARE));
-    ds_status s = write_file(j, part, e);
-    if (!s && (s = ds_file_rename(part, path, e))) ds_file_remove(part);
+    ds_status s = write_file(j, part, path, e);
     if (s) return s;
     struct ds_seg *seg = add_seg(st, name, bytes, st->clock);
     if (seg) written(j, seg);

@@ -154,15 +154,14 @@ const void *ds_file_rows(const struct ds_file *f, int64_t t, int64_t *a, int64_t
 
 /* --- writing --- */
 
-ds_status ds_file_begin(struct ds_file_out *w, const char *path, const struct ds_shape *sh, const int32_t *ids, int64_t from,
-        int64_t to,
-                        int64_t exact_to, const struct ds_file_snap *snaps, int n, struct ds_err *e)
+ds_status ds_file_begin(struct ds_file_out *w, const struct ds_shape *sh, const int32_t *ids, int64_t from, int64_t to,
+        int64_t exact_to, const struct ds_file_snap *snaps, int n, struct ds_err *e)
 {
     const uint64_t words[WORDS] = { MAGIC, VERSION, sh->layout, sh->kv, sh->state, sh->logits, (uint64_t)from, (uint64_t)to,
                                     (uint64_t)n, (uint64_t)exact_to, ds_file_bytes(sh, from, to, snaps, n) };
     const size_t head = 8 * WORDS + 16 * (size_t)n + (size_t)ids_bytes(to);
     unsigned char *p = calloc(1, head + 8), *at = p;
-    if (!p) return ds_fail(e, DS_ENOMEM, "%s: the system refused memory for its head", path);
+    if (!p) return ds_fail(e, DS_ENOMEM, "%s: the system refused memory for its head", w->out.path);
     for (int i = 0; i < WORDS; i++, at += 8) store(at, words[i]);
     for (int i = 0; i < n; i++, at += 16) {
         store(at, (uint64_t)snaps[i].pos);
@@ -171,8 +170,7 @@ ds_status ds_file_begin(struct ds_file_out *w, const char *path, const struct ds
     memcpy(at, ids, (size_t)to * 4);
     store(p + head, ds_hash64(p, head, 0));
     w->hash = 0;
-    ds_status st = ds_out_open(&w->out, path, false, e);
-    if (!st && (st = ds_out_write(&w->out, p, head + 8, e))) ds_file_abort(w);
+    const ds_status st = ds_out_write(&w->out, p, head + 8, e);
     free(p);
     return st;
 }
@@ -183,18 +181,12 @@ ds_status ds_file_put(struct ds_file_out *w, const void *p, size_t n, struct ds_
     return ds_out_write(&w->out, p, n, e);
 }
 
-ds_status ds_file_end(struct ds_file_out *w, struct ds_err *e)
+ds_status ds_file_end(struct ds_file_out *w, const char *target, struct ds_err *e)
 {
     unsigned char h[8];
     store(h, w->hash);
     ds_status st = ds_out_write(&w->out, h, 8, e);
-    if (st) ds_file_abort(w);
-    else if ((st = ds_out_close(&w->out, true, e))) ds_file_remove(w->out.path);
+    if (!st) return ds_out_place(&w->out, target, true, e);
+    ds_out_drop(&w->out);
     return st;
-}
-
-void ds_file_abort(struct ds_file_out *w)
-{
-    ds_out_close(&w->out, false, NULL);
-    ds_file_remove(w->out.path);
 }

@@ -45,13 +45,12 @@ const void *ds_file_rows(const struct ds_file *f, int64_t t, int64_t *a, int64_t
 
 uint64_t ds_file_bytes(const struct ds_shape *sh, int64_t from, int64_t to, const struct ds_file_snap *snaps, int n);
 
-/* Writing: begin, put the body's pieces, states and logits one by one in order, end. After a failure: abort. */
+/* Writing to an open, empty file: begin, put the body's pieces, states and logits one by one in order, end, which drops the file
+ * when it fails. After a failure of the others the caller drops it. */
 struct ds_file_out { struct ds_out out; uint64_t hash; };
-ds_status ds_file_begin(struct ds_file_out *w, const char *path, const struct ds_shape *sh, const int32_t *ids, int64_t from,
-        int64_t to,
-                        int64_t exact_to, const struct ds_file_snap *snaps, int n, struct ds_err *e);
+ds_status ds_file_begin(struct ds_file_out *w, const struct ds_shape *sh, const int32_t *ids, int64_t from, int64_t to,
+        int64_t exact_to, const struct ds_file_snap *snaps, int n, struct ds_err *e);
 ds_status ds_file_put(struct ds_file_out *w, const void *p, size_t n, struct ds_err *e);
-ds_status ds_file_end(struct ds_file_out *w, struct ds_err *e);
-void ds_file_abort(struct ds_file_out *w);
+ds_status ds_file_end(struct ds_file_out *w, const char *target, struct ds_err *e);      /* on the disk, and named so */
 
 #endif

@@ -115,7 +115,7 @@ static unsigned char *slurp(const char *path, size_t *n)
 static void spill(const char *path, const unsigned char *p, size_t n)
 {
     struct ds_out o;
-    CHECK(!ds_out_open(&o, path, false, NULL) && !ds_out_write(&o, p, n, NULL) && !ds_out_close(&o, false, NULL));
+    CHECK(!ds_out_open(&o, path, false, NULL) && !ds_out_write(&o, p, n, NULL) && !ds_out_place(&o, path, false, NULL));
 }
 
 /* The session that a bad file was to be loaded into is as it was. */
@@ -168,10 +168,10 @@ static void session_file_damage_is_refused(void)
     spill(folder, p, n);
     CHECK_MSG(!ds_session_load(b.s, b.g, folder, &e), "%s", e.msg);
     CHECK(ds_session_pos(b.s) == 150 && state_diff(&a, &b) == 0 && rig_argmax(&a) == rig_argmax(&b));
-    CHECK(!ds_session_save_check(a.g, folder, &e) && !ds_session_save(a.s, a.g, folder, &e));    /* one of its own is replaced */
+    CHECK(!ds_session_save(a.s, a.g, folder, &e));              /* one of its own is replaced */
     p[0] ^= 1;
     spill(folder, p, n);                                       /* what is none stays */
-    CHECK(ds_session_save_check(a.g, folder, &e) == DS_EFORMAT && ds_session_save(a.s, a.g, folder, &e) == DS_EFORMAT);
+    CHECK(ds_session_save(a.s, a.g, folder, &e) == DS_EFORMAT);
     size_t still = 0;
     unsigned char *q = slurp(folder, &still);
     CHECK(q && still == n && !memcmp(p, q, n));

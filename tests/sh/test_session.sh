@@ -97,4 +97,74 @@ session_keeps_what_is_there() {
     fi
 }
 
-run_cases "session_goes_on session_adds_text session_refuses session_knows_its_place_at_once session_keeps_what_is_there" "$@"
+# A run that has the session and waits for its prompt, written to descriptor 7.
+begin_run() {   # FILE
+    rm -f "$TMP/prompt"
+    mkfifo "$TMP/prompt"
+    "$DS_BIN/deltascope" run --session "$1" -f - -n 2 <"$TMP/prompt" >"$TMP/first.out" 2>"$TMP/first.err" &
+    first=$!
+    exec 7>"$TMP/prompt"
+    tries=0
+    while [ ! -e "$1.tmp" ]; do
+        tries=$((tries + 1))
+        [ $tries -lt 600 ] || fail "the first run does not begin: $(cat "$TMP/first.err")"
+        sleep 0.1
+    done
+}
+
+session_has_one_run() {
+    run -p "$alice" -n 2 --session "$TMP/two" >"$TMP/out"
+    for file in two new; do
+        if [ -e "$TMP/$file" ]; then cp "$TMP/$file" "$TMP/before"; else rm -f "$TMP/before"; fi
+        begin_run "$TMP/$file"
+        refused 1 "$TMP/$file: another process is using this session" -p x --session "$TMP/$file"
+        [ ! -e "$TMP/before" ] || cmp "$TMP/$file" "$TMP/before"
+        echo " of sitting" >&7
+        exec 7>&-
+        wait $first || fail "the first run: $(cat "$TMP/first.err")"
+        [ ! -e "$TMP/$file.tmp" ] && ! cmp -s "$TMP/$file" "$TMP/before"
+        run -p x -n 1 --session "$TMP/$file" --json >"$TMP/json"
+        grep -q '"resumed_tokens":[1-9]' "$TMP/json"
+    done
+    cp "$TMP/two" "$TMP/before"
+    begin_run "$TMP/two"
+    kill -9 $first
+    wait $first || true
+    exec 7>&-
+    cmp "$TMP/two" "$TMP/before"
+    run -p x -n 1 --session "$TMP/two" >"$TMP/out"             # what was killed holds nothing
+    [ ! -e "$TMP/two.tmp" ]
+}
+
+session_survives_runs_at_once() {
+    run -p "$alice" -n 2 --session "$TMP/base" >"$TMP/out"
+    for turn in 1 2 3 4 5 6 7 8 9 10; do
+        cp "$TMP/base" "$TMP/at_once"
+        run -p "Alpha" -n 3 --session "$TMP/at_once" >"$TMP/out" 2>"$TMP/err1" & one=$!
+        run -p "Beta" -n 2 --session "$TMP/at_once" >"$TMP/out2" 2>"$TMP/err2" & two=$!
+        rc1=0 rc2=0
+        wait $one || rc1=$?
+        wait $two || rc2=$?
+        case $rc1$rc2 in
+            00) ;;
+            01|10) grep -qF "at_once: another process is using this session" "$TMP/err1" "$TMP/err2" || fail "$(cat "$TMP/err1" "$TMP/err2")" ;;
+            *) fail "exit codes $rc1 and $rc2: $(cat "$TMP/err1" "$TMP/err2")" ;;
+        esac
+        run -p x -n 1 --session "$TMP/at_once" >"$TMP/out" 2>"$TMP/err" || fail "turn $turn: $(cat "$TMP/err")"
+        [ ! -e "$TMP/at_once.tmp" ]
+    done
+}
+
+# A file that may not grow: one sentence, and everything as it was.
+session_meets_the_limit_of_a_files_size() {
+    run -p "$alice" -n 2 --session "$TMP/small" >"$TMP/out"
+    cp "$TMP/small" "$TMP/before"
+    rc=0
+    ( ulimit -f 8; "$DS_BIN/deltascope" run -p x -n 1 --session "$TMP/small" >"$TMP/out" 2>"$TMP/err" ) || rc=$?
+    [ $rc = 1 ] && [ "$(wc -l <"$TMP/err")" = 1 ] || fail "exit code $rc: $(cat "$TMP/err")"
+    grep -qF "small.tmp: cannot be written: File too large" "$TMP/err" || fail "$(cat "$TMP/err")"
+    cmp "$TMP/small" "$TMP/before"
+    [ ! -e "$TMP/small.tmp" ]
+}
+
+run_cases "session_has_one_run session_survives_runs_at_once session_meets_the_limit_of_a_files_size session_goes_on session_adds_text session_refuses session_knows_its_place_at_once session_keeps_what_is_there" "$@"

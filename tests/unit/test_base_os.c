@@ -116,15 +116,98 @@ static void os_out_writes_files_only(void)
     struct ds_err e = { 0 };
     struct stat st;
     mode_t mask = umask(022);
-    CHECK(!ds_out_open(&o, path_of("private"), false, &e) && !ds_out_close(&o, false, &e));
+    CHECK(!ds_out_open(&o, path_of("private"), false, &e) && !ds_out_place(&o, o.path, false, &e));
     CHECK(stat(path_of("private"), &st) == 0 && (st.st_mode & 0777) == 0600);
-    CHECK(!ds_out_open(&o, path_of("shared"), true, &e) && !ds_out_write(&o, "abc", 3, &e) && !ds_out_close(&o, true, &e));
+    CHECK(!ds_out_open(&o, path_of("shared"), true, &e) && !ds_out_write(&o, "abc", 3, &e) && !ds_out_place(&o, o.path, true, &e));
     CHECK(stat(path_of("shared"), &st) == 0 && (st.st_mode & 0777) == 0644 && st.st_size == 3);
     umask(mask);
     CHECK(mkfifo(path_of("fifo"), 0600) == 0 && ds_out_open(&o, path_of("fifo"), true, &e) == DS_EIO && strstr(e.msg, "cannot be created"));
     CHECK(symlink("shared", path_of("to-shared")) == 0 && ds_out_open(&o, path_of("to-shared"), true, &e) == DS_EIO);
     CHECK(stat(path_of("shared"), &st) == 0 && st.st_size == 3);
     CHECK(ds_out_open(&o, folder, true, &e) == DS_EIO);
+}
+
+static void os_out_has_one_writer(void)
+{
+    struct ds_out a, b;
+    struct ds_err e = { 0 };
+    struct stat st;
+    char part[512];
+    int status = 0;
+    snprintf(part, sizeof part, "%s", path_of("one.tmp"));
+    CHECK(!ds_out_open(&a, part, false, &e) && !ds_out_write(&a, "abc", 3, &e));
+    CHECK(ds_out_open(&b, part, false, &e) == DS_EIO && b.busy && b.fd < 0 && strstr(e.msg, "another process is writing it"));
+    CHECK(stat(part, &st) == 0 && st.st_size == 3);
+    CHECK(!ds_out_place(&a, path_of("one"), true, &e) && a.fd < 0 && stat(part, &st) != 0);
+    CHECK(!ds_out_open(&b, part, false, &e) && !b.busy);
+    ds_out_drop(&b);
+    CHECK(stat(part, &st) != 0 && stat(path_of("one"), &st) == 0 && st.st_size == 3);
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        if (!ds_out_open(&a, part, false, NULL) && !ds_out_write(&a, "abcd", 4, NULL)) raise(SIGKILL);
+        _exit(1);
+    }
+    CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    CHECK(!ds_out_claim(&a, part, false, &e) && stat(part, &st) == 0 && st.st_size == 4);      /* the dead hold nothing */
+    CHECK(!ds_out_empty(&a, &e) && stat(part, &st) == 0 && st.st_size == 0);
+    CHECK(ds_out_place(&a, path_of("nowhere/one"), false, NULL) == DS_EIO && stat(part, &st) != 0);
+}
+
+enum { RACES = 400, RACE_BYTES = 300000 };
+
+/* Writes files of one letter, over and over. */
+static int race(const char *part, const char *target, char letter)
+{
+    static char bytes[RACE_BYTES];
+    struct ds_out o;
+    memset(bytes, letter, sizeof bytes);
+    for (int done = 0; done < RACES;) {
+        if (ds_out_open(&o, part, false, NULL)) {
+            if (!o.busy) return 1;
+            ds_cpu_yield();
+            continue;
+        }
+        for (size_t at = 0; at < sizeof bytes; at += sizeof bytes / 10)
+            if (ds_out_write(&o, bytes + at, sizeof bytes / 10, NULL)) return 2;
+        if (++done % 7 == 0) ds_out_drop(&o);
+        else if (ds_out_place(&o, target, false, NULL)) return 3;
+    }
+    return 0;
+}
+
+static void os_out_survives_writers_at_once(void)
+{
+    char part[512], target[512];
+    struct ds_out o;
+    struct ds_err e = { 0 };
+    pid_t child[3];
+    int live = 3, torn = 0, seen = 0;
+    snprintf(part, sizeof part, "%s", path_of("race.tmp"));
+    snprintf(target, sizeof target, "%s", path_of("race"));
+    for (int i = 0; i < 3; i++) {
+        child[i] = fork();
+        REQUIRE(child[i] >= 0);
+        if (child[i] == 0) _exit(race(part, target, (char)('a' + i)));
+    }
+    while (live) {
+        struct ds_map m;
+        int status = 0;
+        const pid_t gone = waitpid(-1, &status, WNOHANG);
+        if (gone > 0) {
+            live--;
+            CHECK_MSG(WIFEXITED(status) && WEXITSTATUS(status) == 0, "a writer ended with %d", WEXITSTATUS(status));
+        }
+        if (ds_map_open(&m, target, NULL)) continue;
+        bool whole = m.size == RACE_BYTES;
+        for (size_t i = 1; i < m.size && whole; i++) whole = m.data[i] == m.data[0];
+        torn += !whole;
+        seen++;
+        ds_map_close(&m);
+    }
+    CHECK_MSG(!torn && seen, "%d of %d files were torn", torn, seen);
+    CHECK(!ds_out_open(&o, part, false, &e));
+    ds_out_drop(&o);
 }
 
 static void os_exe_dir(void)
@@ -363,6 +446,8 @@ static const struct ds_test tests[] = {
     { "os_map_refusals", os_map_refusals },
     { "os_out_target", os_out_target },
     { "os_out_writes_files_only", os_out_writes_files_only },
+    { "os_out_has_one_writer", os_out_has_one_writer },
+    { "os_out_survives_writers_at_once", os_out_survives_writers_at_once },
     { "os_exe_dir", os_exe_dir },
     { "os_memory_is_zero_and_aligned", os_memory_is_zero_and_aligned },
     { "os_memory_refusal_is_null", os_memory_refusal_is_null },

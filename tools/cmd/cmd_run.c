@@ -61,6 +61,7 @@ struct run {
     const struct request *q;
     struct ds_generation gen;
     bool thinking;
+    ds_session_file *file;           /* held for the whole run; NULL: none */
     bool resumed;                    /* the session came from a file, */
     int64_t held;                    /* with so many tokens */
     bool cut_short;                  /* a prompt was interrupted: the session holds a part of it */
@@ -228,7 +229,7 @@ static ds_status load_session(struct run *r, struct ds_err *e)
 {
     const char *path = r->q->session;
     if (!path) return DS_OK;
-    ds_status st = ds_session_save_check(r->gen.g, path, e);       /* now, and not when the answer would be lost */
+    ds_status st = ds_session_file_open(&r->file, r->gen.g, path, e);      /* now, and not when the answer would be lost */
     if (st || !ds_file_exists(path)) return st;
     if ((st = ds_session_load(r->gen.s, r->gen.g, path, e))) return st;
     r->resumed = true;
@@ -239,9 +240,9 @@ static ds_status load_session(struct run *r, struct ds_err *e)
 /* A part of a prompt is no place to go on from: then the file stays as it was. */
 static ds_status save_session(struct run *r, struct ds_err *e)
 {
-    if (!r->q->session || r->cut_short || !(ds_session_pos(r->gen.s) || r->gen.owed.n)) return DS_OK;
+    if (!r->file || r->cut_short || !(ds_session_pos(r->gen.s) || r->gen.owed.n)) return DS_OK;
     ds_status st = ds_generation_settle(&r->gen, e);
-    return st ? st : ds_session_save(r->gen.s, r->gen.g, r->q->session, e);
+    return st ? st : ds_session_file_save(r->file, r->gen.s, e);
 }
 
 /* --- command -------------------------------------------------------------------------------------------- */
@@ -272,6 +273,7 @@ static int run(struct request *q)
         ds_tool_fail(prog, &e);
         rc = DS_EXIT_FAIL;
     }
+    ds_session_file_close(r.file);
     ds_generation_free(&r.gen);
     ds_session_free(r.gen.s);
     ds_engine_close(g);

@@ -52,9 +52,8 @@ ds_status ds_tool_write(const struct ds_bytes *b, const char *path, struct ds_er
     if (st) return st;
     if (snprintf(tmp, sizeof tmp, "%s.tmp", target) >= (int)sizeof tmp) return ds_fail(e, DS_EARG, "%s: the path is too long", path);
     if ((st = ds_out_open(&o, tmp, true, e))) return st;
-    st = ds_out_write(&o, b->p ? b->p : "", b->n, e);
-    const ds_status shut = ds_out_close(&o, false, st ? NULL : e);
-    if (st || (st = shut) || (st = ds_file_rename(tmp, target, e))) ds_file_remove(tmp);
+    if (!(st = ds_out_write(&o, b->p ? b->p : "", b->n, e))) return ds_out_place(&o, target, false, e);
+    ds_out_drop(&o);
     return st;
 }
 
