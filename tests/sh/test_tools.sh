@@ -360,6 +360,15 @@ for c in d[0]["cases"]: assert c["greedy_judged"] == (c["n"] >= 64) and not c["a
     grep -q '^FAIL' "$TMP/out"
 }
 
+synth_meets_the_limit_of_a_files_size() {
+    mkdir "$TMP/limit"
+    rc=0
+    ( ulimit -f 100; "$ds" synth --like qwen3.5-0.8b --type q8_0 --layers 4 --vocab 4096 -o "$TMP/limit/s.gguf" 2>"$TMP/err" ) || rc=$?
+    [ $rc = 1 ] && [ "$(wc -l <"$TMP/err")" = 1 ] || fail "exit code $rc: $(cat "$TMP/err")"
+    grep -qF "s.gguf.part: cannot be written: File too large" "$TMP/err" || fail "$(cat "$TMP/err")"
+    [ -z "$(ls "$TMP/limit")" ] || fail "left behind: $(ls "$TMP/limit")"
+}
+
 synth_writes_models() {
     expect 0 "$ds" synth --like qwen3.5-0.8b --type q8_0 --layers 4 --vocab 4096 --seed 3 -o "$TMP/s.gguf"
     [ ! -s "$TMP/out" ] || fail "stdout is not silent"
@@ -513,5 +522,5 @@ the_demo_writes_plain_text_to_a_file() {
 
 run_cases "help_of_every_tool bad_usage_is_one_sentence failures_are_one_sentence lost_output_is_said_once default_model_is_found info_adds_up
     bench_json_fields rates_start_at_256 cold_runs_have_no_warm_up profile_lines profile_table skips_are_marked skips_are_no_answer
-    modelbench_flags check_reports synth_writes_models synth_writes_files_only weights_can_be_interrupted plan_needs_no_weights
+    modelbench_flags check_reports synth_meets_the_limit_of_a_files_size synth_writes_models synth_writes_files_only weights_can_be_interrupted plan_needs_no_weights
     bar_and_interrupt the_demo_writes_plain_text_to_a_file" "$@"
