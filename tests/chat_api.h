@@ -69,8 +69,12 @@ static inline const char *answer_to(const struct ds_route *route, const char *bo
     for (const char *p = pieces; *p;) {
         size_t n = strcspn(p, "|");
         struct ds_piece piece = { .text = p, .n = n, .id = 'a' };
-        if (!r.api->piece(r.ctx, &piece, &out)) break;
+        r.api->piece(r.ctx, &piece, &out);
         p += n + (p[n] == '|');
+        if (r.api->complete(r.ctx, piece.text, n)) {
+            why = DS_FINISH_ENOUGH;
+            break;
+        }
     }
     struct ds_ending ending = { .reason = why, .stop = why == DS_FINISH_STOP ? "END" : NULL, .prompt = 10, .cached = 4, .completion = 5 };
     r.api->finish(r.ctx, &ending, &out);

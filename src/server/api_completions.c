@@ -162,7 +162,7 @@ static void keep_probs(struct completion *a, const struct ds_piece *p)
     }
 }
 
-static bool on_piece(void *ctx, const struct ds_piece *p, struct ds_bytes *out)
+static void on_piece(void *ctx, const struct ds_piece *p, struct ds_bytes *out)
 {
     struct completion *a = ctx;
     bool probs = a->logprobs && p->id >= 0;
@@ -176,7 +176,6 @@ static bool on_piece(void *ctx, const struct ds_piece *p, struct ds_bytes *out)
         const char *bytes;
         a->offset += (int64_t)ds_token_bytes(a->g, p->id, &bytes);
     }
-    return true;
 }
 
 static void finish_stream(struct completion *a, const struct ds_ending *f, struct ds_bytes *out)
@@ -262,7 +261,7 @@ static void on_free(void *ctx)
 }
 
 static const struct ds_api completions_api = {
-    on_begin, on_started, on_progress, on_piece, on_finish, on_error, on_keepalive, on_free
+    on_begin, on_started, on_progress, on_piece, on_finish, on_error, on_keepalive, on_free, NULL
 };
 
 /* --- request ------------------------------------------------------------------------------------------------ */

@@ -256,11 +256,17 @@ static void on_progress(void *ctx, const struct ds_prompt_progress *p, struct ds
     end_event(a, &j);
 }
 
-static bool on_piece(void *ctx, const struct ds_piece *p, struct ds_bytes *out)
+static void on_piece(void *ctx, const struct ds_piece *p, struct ds_bytes *out)
 {
     struct messages *a = ctx;
     a->out = out;
-    return ds_talk_piece(&a->t, p);
+    ds_talk_piece(&a->t, p);
+}
+
+static bool on_complete(void *ctx, const char *text, size_t n)
+{
+    struct messages *a = ctx;
+    return ds_talk_complete(&a->t, text, n);
 }
 
 static void finish_stream(struct messages *a, const struct ds_ending *f)
@@ -330,7 +336,7 @@ static void on_free(void *ctx)
 }
 
 static const struct ds_api messages_api = {
-    on_begin, on_started, on_progress, on_piece, on_finish, on_error, on_keepalive, on_free
+    on_begin, on_started, on_progress, on_piece, on_finish, on_error, on_keepalive, on_free, on_complete
 };
 
 /* --- the system prompt ------------------------------------------------------------------------------------ */

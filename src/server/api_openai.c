@@ -250,12 +250,18 @@ static void on_progress(void *ctx, const struct ds_prompt_progress *p, struct ds
     end_chunk(a, &j);
 }
 
-static bool on_piece(void *ctx, const struct ds_piece *p, struct ds_bytes *out)
+static void on_piece(void *ctx, const struct ds_piece *p, struct ds_bytes *out)
 {
     struct chat *a = ctx;
     a->out = out;
     if (a->logprobs && p->id >= 0) keep_probs(a, p);
-    return ds_talk_piece(&a->t, p);
+    ds_talk_piece(&a->t, p);
+}
+
+static bool on_complete(void *ctx, const char *text, size_t n)
+{
+    struct chat *a = ctx;
+    return ds_talk_complete(&a->t, text, n);
 }
 
 static void finish_stream(struct chat *a, const struct ds_ending *f)
@@ -337,7 +343,9 @@ static void on_free(void *ctx)
     free(a);
 }
 
-static const struct ds_api chat_api = { on_begin, on_started, on_progress, on_piece, on_finish, on_error, on_keepalive, on_free };
+static const struct ds_api chat_api = {
+    on_begin, on_started, on_progress, on_piece, on_finish, on_error, on_keepalive, on_free, on_complete
+};
 
 /* --- request ------------------------------------------------------------------------------------------------ */
 

@@ -400,13 +400,18 @@ static void on_progress(void *ctx, const struct ds_prompt_progress *p, struct ds
     end_event(a, &j);
 }
 
-static bool on_piece(void *ctx, const struct ds_piece *p, struct ds_bytes *out)
+static void on_piece(void *ctx, const struct ds_piece *p, struct ds_bytes *out)
 {
     struct responses *a = ctx;
     a->out = out;
-    bool more = ds_talk_piece(&a->t, p);
+    ds_talk_piece(&a->t, p);
     a->reasoning_tokens += p->id >= 0 && a->item == REASONING;
-    return more;
+}
+
+static bool on_complete(void *ctx, const char *text, size_t n)
+{
+    struct responses *a = ctx;
+    return ds_talk_complete(&a->t, text, n);
 }
 
 static void on_finish(void *ctx, const struct ds_ending *f, struct ds_bytes *out)
@@ -463,7 +468,7 @@ static void on_free(void *ctx)
 }
 
 static const struct ds_api responses_api = {
-    on_begin, on_started, on_progress, on_piece, on_finish, on_error, on_keepalive, on_free
+    on_begin, on_started, on_progress, on_piece, on_finish, on_error, on_keepalive, on_free, on_complete
 };
 
 /* --- request ----------------------------------------------------------------------------------------------- */

@@ -155,7 +155,7 @@ static void piece(struct ds_exchange *x, const struct ds_event *ev)
         .text = (const char *)(top + ev->piece.n_top), .n = ev->piece.n, .id = ev->piece.id,
         .has_logprob = ev->piece.has_logprob, .logprob = ev->piece.logprob, .top = top, .n_top = ev->piece.n_top,
     };
-    if (!x->enough && !x->api->piece(x->ctx, &p, &x->out)) x->enough = true;
+    x->api->piece(x->ctx, &p, &x->out);
 }
 
 static void render(struct ds_exchange *x, const struct ds_event *ev)

@@ -32,7 +32,6 @@ struct ds_exchange {
     _Atomic uint64_t started_ns, first_ns;
 
     _Atomic bool cancelled;                  /* the client left, or lags too far behind: the engine stops */
-    _Atomic bool enough;                     /* the adapter has its answer */
 
     pthread_mutex_t lock;                    /* of what follows */
     struct ds_event *head, *tail;

@@ -5,8 +5,8 @@
  *
  *     begin  started  progress*  piece*  finish            or, after any of them,  error
  *
- * with keepalive wherever nothing was written for five seconds. All of an adapter's functions run on one thread at a
- * time and never wait. */
+ * with keepalive wherever nothing was written for five seconds. All of an adapter's functions but one run on one thread
+ * at a time and never wait. `complete` runs on the engine's thread, beside them. */
 #ifndef DS_SERVER_REQUEST_H
 #define DS_SERVER_REQUEST_H
 
@@ -64,17 +64,20 @@ struct ds_ending {
 /* --- adapter ---------------------------------------------------------------------------------------- */
 
 /* Functions that append to `out` what the client gets. out never fails for want of room within one call. A streaming
- * adapter writes whole events; the other writes nothing (or white space) until finish. None may be NULL. */
+ * adapter writes whole events; the other writes nothing (or white space) until finish. None but complete may be NULL. */
 struct ds_api {
     void (*begin)(void *ctx, struct ds_bytes *out);                  /* accepted: the headers are out, the queue comes next */
     void (*started)(void *ctx, const struct ds_started *s, struct ds_bytes *out);
     void (*progress)(void *ctx, const struct ds_prompt_progress *p, struct ds_bytes *out);
-    bool (*piece)(void *ctx, const struct ds_piece *p, struct ds_bytes *out);      /* false: it is complete: DS_FINISH_ENOUGH */
+    void (*piece)(void *ctx, const struct ds_piece *p, struct ds_bytes *out);
     void (*finish)(void *ctx, const struct ds_ending *f, struct ds_bytes *out);
     /* Something failed after begin. status as HTTP would have it. Nothing follows; the connection is closed. */
     void (*error)(void *ctx, int status, const char *sentence, struct ds_bytes *out);
     void (*keepalive)(void *ctx, struct ds_bytes *out);              /* must write something that clients skip */
     void (*free)(void *ctx);
+    /* The text of each new token, before the next is computed, so that the length of an answer does not depend on when it is
+     * read. True: the answer is complete: DS_FINISH_ENOUGH. NULL: never before the model, a stop string or a limit ends it. */
+    bool (*complete)(void *ctx, const char *text, size_t n);
 };
 
 #endif

@@ -313,10 +313,6 @@ static void decode_step(struct ds_sched *k, struct slot *t)
     struct ds_exchange *x = t->x;
     struct ds_token_step step;
     struct ds_err e;
-    if (x->enough) {
-        finish_slot(k, t, DS_FINISH_ENOUGH, NULL);
-        return;
-    }
     ds_status st = ds_answer_step(t->a, t->s, &step, &e);
     if (!st && step.id >= 0 && !x->made++) {
         x->first_ns = ds_now_ns();
@@ -325,6 +321,10 @@ static void decode_step(struct ds_sched *k, struct slot *t)
     if (!st && (step.id >= 0 || step.n)) ds_push_step(x, &step, x->q->logprobs >= 0);
     if (!st && step.over) {
         finish_slot(k, t, step.finish, step.stop);
+        return;
+    }
+    if (!st && x->api->complete && x->api->complete(x->ctx, step.text, step.n)) {
+        finish_slot(k, t, DS_FINISH_ENOUGH, NULL);
         return;
     }
     if (!st) st = ds_session_decode(t->s, step.id, &e);

@@ -21,6 +21,7 @@ bool ds_talk_open(struct ds_talk *t, const struct ds_call *c, const char *id_pre
 void ds_talk_close(struct ds_talk *t)
 {
     ds_reader_free(t->reader);
+    ds_reader_free(t->ahead);
     ds_dialog_free(t->d);
     ds_chat_template_free(&t->t);
     free(t->model);
@@ -229,12 +230,22 @@ static void said(void *ctx, enum ds_said kind, const char *text, size_t n)
     t->enough = t->one_call && kind == DS_SAID_CALL_END;
 }
 
+static void heard(void *ctx, enum ds_said kind, const char *text, size_t n)
+{
+    struct ds_talk *t = ctx;
+    (void)text;
+    (void)n;
+    t->complete |= kind == DS_SAID_CALL_END;
+}
+
+/* The engine's reader is live whatever the client reads: a stream and an answer in one piece are equally long. */
 bool ds_talk_listen(struct ds_talk *t, ds_said_fn fn, void *ctx)
 {
     t->fn = fn;
     t->ctx = ctx;
     t->reader = ds_reader_new(t->d, &t->tail, t->stream, said, t);
-    return t->reader != NULL;
+    if (t->one_call) t->ahead = ds_reader_new(t->d, &t->tail, true, heard, t);
+    return t->reader && (t->ahead || !t->one_call);
 }
 
 enum ds_finish ds_talk_reason(const struct ds_talk *t, const struct ds_ending *f)
@@ -248,10 +259,15 @@ bool ds_talk_is_cut(const struct ds_talk *t, const struct ds_ending *f)
     return why == DS_FINISH_LENGTH || why == DS_FINISH_WINDOW || why == DS_FINISH_INTERRUPTED;
 }
 
-bool ds_talk_piece(struct ds_talk *t, const struct ds_piece *p)
+void ds_talk_piece(struct ds_talk *t, const struct ds_piece *p)
 {
     ds_reader_feed(t->reader, p->text, p->n);
-    return !t->enough;
+}
+
+bool ds_talk_complete(struct ds_talk *t, const char *text, size_t n)
+{
+    if (t->ahead) ds_reader_feed(t->ahead, text, n);
+    return t->complete;
 }
 
 void ds_talk_finish(struct ds_talk *t, const struct ds_ending *f)

@@ -22,6 +22,8 @@ struct ds_talk {
     bool one_call;                  /* the answer ends with its first call */
     bool enough;                    /* and it was told: what still comes is not wanted */
     ds_said_fn fn; void *ctx;
+    struct ds_reader *ahead;        /* one_call: the engine's own, for the token at which that call is whole */
+    bool complete;                  /* it has come */
 };
 
 /* Reads the template; model, thinking switches in "chat_template_kwargs" and sampling, stops aside, are read by
@@ -54,9 +56,11 @@ bool ds_talk_force_call(struct ds_talk *t, const char *name, const char *where, 
 /* The prompt's ids and boundaries into q. what: the field that is named when it does not fit. */
 bool ds_talk_encode(struct ds_talk *t, const struct ds_call *c, struct ds_request *q, const char *what, struct ds_refusal *r);
 
-/* The answer. ds_talk_listen before the first piece; ds_talk_piece returns what an adapter's piece does. */
+/* The answer. ds_talk_listen before the first piece. ds_talk_complete is what an adapter's `complete` does: it shares nothing with
+ * the others that either changes. */
 bool ds_talk_listen(struct ds_talk *t, ds_said_fn fn, void *ctx);
-bool ds_talk_piece(struct ds_talk *t, const struct ds_piece *p);
+void ds_talk_piece(struct ds_talk *t, const struct ds_piece *p);
+bool ds_talk_complete(struct ds_talk *t, const char *text, size_t n);
 void ds_talk_finish(struct ds_talk *t, const struct ds_ending *f);
 int ds_talk_n_calls(const struct ds_talk *t);
 /* Why the answer ended, for the client: the server may have gone on for a moment after it was complete. */

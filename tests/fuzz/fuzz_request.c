@@ -31,6 +31,7 @@ static void answer(struct ds_reply *r, const char *text, size_t n, enum ds_finis
     r->api->begin(r->ctx, &out);
     r->api->started(r->ctx, &started, &out);
     r->api->piece(r->ctx, &piece, &out);
+    if (r->api->complete(r->ctx, text, n)) ending.reason = DS_FINISH_ENOUGH;
     r->api->finish(r->ctx, &ending, &out);
     if (out.failed) abort();
     check_out(&out, r->request->stream);

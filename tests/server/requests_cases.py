@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 from gguf import SHIPPED, File
-from serving import ALICE, BIN, Server, check, run_cases
+from serving import ALICE, BIN, Server, Stream, check, run_cases
 
 
 def of_run(prompt, n, *more):
@@ -159,6 +159,43 @@ def wrong_tokens():
         for path in ("chat/completions", "responses", "messages", "messages/count_tokens", "completions"):
             status, _, data = s.call("POST", "/v1/" + path, '{"max_tokens": 1e400, "model": "m"}')
             check(status == 400 and b"'max_tokens' holds the number 1e400" in data, path, status, data)
+
+
+def parts_of_one_call(seed, bias):
+    """The same question to the three APIs: path, body, where usage and the end stand in an answer and in a stream's events."""
+    schema = {"type": "object", "properties": {"path": {"type": "string"}}}
+    common = dict(model="m", temperature=1, seed=seed, logit_bias=bias, ignore_eos=True)
+    function = {"name": "read", "parameters": schema}
+    yield ("/v1/chat/completions",
+           dict(common, messages=[{"role": "user", "content": "Alice"}], max_tokens=60, stream_options={"include_usage": True},
+                tools=[{"type": "function", "function": function}], tool_choice={"type": "function", "function": {"name": "read"}}),
+           lambda o: (o["usage"]["completion_tokens"], o["choices"][0]["finish_reason"]),
+           lambda e: (e[-1]["usage"]["completion_tokens"], [c["finish_reason"] for x in e for c in x["choices"] if c["finish_reason"]][0]))
+    yield ("/v1/messages",
+           dict(common, messages=[{"role": "user", "content": "Alice"}], max_tokens=60, tools=[{"name": "read", "input_schema": schema}],
+                tool_choice={"type": "tool", "name": "read"}),
+           lambda o: (o["usage"]["output_tokens"], o["stop_reason"]),
+           lambda e: [(x["usage"]["output_tokens"], x["delta"]["stop_reason"]) for x in e if x["type"] == "message_delta"][0])
+    yield ("/v1/responses",
+           dict(common, input="Alice", max_output_tokens=60, tool_choice={"type": "function", "name": "read"},
+                tools=[dict(function, type="function")]),
+           lambda o: (o["usage"]["output_tokens"], o["status"], [i["type"] for i in o["output"]]),
+           lambda e: (e[-1]["response"]["usage"]["output_tokens"], e[-1]["response"]["status"], [i["type"] for i in e[-1]["response"]["output"]]))
+
+
+def the_only_call_ends_the_answer():
+    with Server("--tools-template", "generic") as s:
+        end = s.post("/tokenize", {"content": "</tool_call>", "special": True})["tokens"]
+        check(len(end) == 1, end)
+        lengths = {}
+        for seed in range(20):
+            bias = {str(end[0]): 8 + seed % 5 * 4}
+            for path, body, of_json, of_events in parts_of_one_call(seed, bias):
+                one = of_json(s.post(path, body))
+                parts = of_events(Stream(s, dict(body, stream=True), path).rest().events())
+                check(one == parts, path, seed, "in one piece", one, "in a stream", parts)
+                lengths.setdefault(path, set()).add(one[0])
+        check(all(min(n) < 60 for n in lengths.values()), lengths)
 
 
 def odd_bodies():
@@ -351,7 +388,7 @@ def a_nan_names_its_layer():
 
 
 CASES = [completions_say_what_run_says, small_routes, usage_and_progress, sampling_fields, probabilities, stop_strings_never_show,
-         characters_stay_whole, wrong_requests, wrong_tokens, odd_bodies, names_of_models, prompts_past_the_window, large_bodies, methods_and_paths,
-         error_shapes, odd_headers, numbers_agree, a_nan_names_its_layer]
+         characters_stay_whole, wrong_requests, wrong_tokens, the_only_call_ends_the_answer, odd_bodies, names_of_models,
+         prompts_past_the_window, large_bodies, methods_and_paths, error_shapes, odd_headers, numbers_agree, a_nan_names_its_layer]
 if __name__ == "__main__":
     sys.exit(run_cases(CASES, sys.argv[1:]))
