@@ -131,10 +131,47 @@ merge_refuses() {
         change "$TMP/bad.json" "R[5]['machine']['$key'] = {}"
         refuses 1 "record 5: 'machine.$key'" "$ds" ladder --merge "$TMP/bad.json"
     done
-    for key in class kernel ms gflop gb; do
+    for key in class kernel ms gflop gb bound_ms; do
         change "$TMP/bad.json" "del R[5]['gemm_classes'][1]['$key']"
         refuses 1 "record 5: 'gemm_classes.$key' is missing" "$ds" ladder --merge "$TMP/bad.json"
+        for value in None '[]' '""' '"a\nb"' -1e-9 True; do
+            change "$TMP/bad.json" "R[5]['gemm_classes'][1]['$key'] = $value"
+            refuses 1 "record 5: 'gemm_classes.$key'" "$ds" ladder --merge "$TMP/bad.json"
+        done
     done
+    for key in gflop gb; do
+        for value in 0 1e-320 9e-10; do
+            change "$TMP/bad.json" "R[5]['gemm_classes'][1]['$key'] = $value"
+            refuses 1 "record 5: 'gemm_classes.$key' is not a number from 1e-9 up" "$ds" ladder --merge "$TMP/bad.json"
+        done
+    done
+    # The products are the whole stage: none left out, none added, and no time but that of the stage.
+    for script in 'del C[0]' 'del C[3]' 'del C[-1]' 'C.append(C[0])' 'C[0]["ms"] = 1e308' 'C[0]["ms"] = C[1]["ms"] = 1.7e308' 'C[2]["ms"] = 0' \
+        'C[2]["ms"] += 1e-5 * r["stages_ms"]["gemm+roundtrip"]'; do
+        change "$TMP/bad.json" "r = R[5]; C = r['gemm_classes']; $script"
+        refuses 1 "record 5: 'gemm_classes' add up to" "$ds" ladder --merge "$TMP/bad.json"
+    done
+    change "$TMP/good.json" 'r = R[5]; r["gemm_classes"][0]["ms"] += 1e-7 * r["stages_ms"]["gemm+roundtrip"]'
+    expect 0 "$ds" ladder --merge "$TMP/good.json"
+    # What goes onto a terminal is text.
+    for key in commit command date model_hash backend model busy_why clock; do
+        change "$TMP/bad.json" "R[5]['$key'] = 'a\x1b[31m'"
+        refuses 1 "record 5: '$key' holds a control character" "$ds" ladder --merge "$TMP/bad.json"
+    done
+    change "$TMP/bad.json" 'R[5]["clock"] = {"before": "a\x7f", "after": None}'
+    refuses 1 "record 5: 'clock' holds a control character" "$ds" ladder --merge "$TMP/bad.json"
+    for key in cpu isa gpu; do
+        change "$TMP/bad.json" "R[5]['machine']['$key'] = 'a\0b'"
+        refuses 1 "record 5: 'machine.$key' holds a control character" "$ds" ladder --merge "$TMP/bad.json"
+    done
+    for script in 'doc["kind"] = ""' 'doc["kind"] = None' 'doc["kind"] = "bench"' 'doc["kind"] = ["prefill-ladder"]' 'del doc["kind"]'; do
+        change "$TMP/bad.json" "$script"
+        refuses 1 "bad.json: 'kind' is not 'prefill-ladder'" "$ds" ladder --merge "$TMP/bad.json"
+    done
+    # The tool's own records hold, whatever the file is called.
+    cp "$mini" "$TMP/a$(printf '\t\033')b.gguf"
+    expect 0 "$ds" ladder -m "$TMP/a$(printf '\t\033')b.gguf" --prefill 8 --reps 1
+    grep -qF 'a??b.gguf' "$TMP/out" || fail "$(cat "$TMP/out")"
     for key in commit command date model_hash backend kv gdn profile name phase; do
         change "$TMP/bad.json" "R[2]['$key'] = ''"
         refuses 1 "$key" "$ds" ladder --merge "$TMP/bad.json"
@@ -151,10 +188,14 @@ merge_refuses() {
         change "$TMP/bad.json" "$script"
         refuses 1 "decode" "$ds" ladder --merge "$TMP/bad.json"
     done
-    four='m = R[3]["median_ms"]; R[3]["ms"] = [3 * m, m, 2 * m, 4 * m]; R[3]["stages_ms"] = {k: f * v for k, v in R[3]["stages_ms"].items()}'
-    change "$TMP/bad.json" "f = 3; $four; R[3]['median_ms'] = f * m"
+    four='m = R[3]["median_ms"]; R[3]["ms"] = [3 * m, m, 2 * m, 4 * m]; R[3]["stages_ms"] = {k: f * v for k, v in R[3]["stages_ms"].items()}
+for c in R[3]["gemm_classes"]: c["ms"] *= f
+'
+    change "$TMP/bad.json" "f = 3; $four
+R[3]['median_ms'] = f * m"
     refuses 1 "median" "$ds" ladder --merge "$TMP/bad.json"
-    change "$TMP/good.json" "f = 2; $four; R[3]['median_ms'] = f * m"
+    change "$TMP/good.json" "f = 2; $four
+R[3]['median_ms'] = f * m"
     expect 0 "$ds" ladder --merge "$TMP/good.json"
     change "$TMP/bad.json" 'R[3]["ms"] = [-1.0]; R[3]["median_ms"] = -1.0'
     refuses 1 "ms" "$ds" ladder --merge "$TMP/bad.json"
@@ -216,7 +257,8 @@ before_and_after() {
     change "$TMP/old.json" '
 for r in R:
     r["ms"] = [2 * x for x in r["ms"]]; r["median_ms"] *= 2; r["commit"] = "0ld"; r["placement"] = "gemm"
-    r["stages_ms"] = {k: 2 * v for k, v in r["stages_ms"].items()}'
+    r["stages_ms"] = {k: 2 * v for k, v in r["stages_ms"].items()}
+    for c in r["gemm_classes"]: c["ms"] *= 2'
     expect 0 "$ds" ladder --merge "$TMP/l/ladder.json" --before "$TMP/old.json" --out "$TMP/cmp"
     grep -q '^## before: .*cpu/gemm' "$TMP/out"
     grep -q '^## after: .*cpu/full' "$TMP/out"

@@ -17,6 +17,7 @@
 
 #define DS_RUNGS 6
 #define DS_LADDER_MAX (64u << 20)       /* bytes of a ladder file */
+#define DS_LADDER_KIND "prefill-ladder" /* what such a file calls itself */
 #define DS_DIVERGENCE 0.05              /* rung 5: lengths that differ by more are flagged */
 extern const char *const ds_rung_names[DS_RUNGS];
 extern const int ds_rung5_ubatch[4];

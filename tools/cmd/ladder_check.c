@@ -1,5 +1,6 @@
 /* What makes a record of the ladder: its fields, and figures that can be true of its own machine. */
 #include "cmd/ladder.h"
+#include "common/record.h"
 #include "common/report.h"
 #include "common/rig.h"
 
@@ -20,9 +21,10 @@ static ds_status refuse(const struct where *w, struct ds_err *e, const char *key
 
 /* --- kinds ------------------------------------------------------------------------------------------ */
 
-enum kind { TEXT, TEXT_OR_NULL, COUNT, POSITIVE, NUMBER, YES_NO, LIST, OBJECT, CLOCK };
+enum kind { TEXT, TEXT_OR_NULL, COUNT, POSITIVE, NUMBER, TIME, AMOUNT, YES_NO, LIST, OBJECT, CLOCK };
 static const char *const kind_names[] = {
-    "text", "text or null", "a whole number", "a positive number", "a number", "true or false", "a list", "an object", "what the system told"
+    "text", "text or null", "a whole number", "a positive number", "a number", "a number from 0 up",
+    "a number from 1e-9 up, which is a single operation or byte", "true or false", "a list", "an object", "what the system told"
 };
 struct field { const char *key; enum kind kind; const char *words; };     /* words: the only texts allowed, with bars between */
 
@@ -34,12 +36,20 @@ static bool is_kind(const struct ds_json *v, enum kind k)
     case COUNT:        return v->kind == DS_JNUM && v->num >= 0 && v->num <= 1e9 && v->num == floor(v->num);
     case POSITIVE:     return v->kind == DS_JNUM && v->num > 0;
     case NUMBER:       return v->kind == DS_JNUM;
+    case TIME:         return v->kind == DS_JNUM && v->num >= 0;
+    case AMOUNT:       return v->kind == DS_JNUM && v->num >= 1e-9;
     case YES_NO:       return v->kind == DS_JBOOL;
     case LIST:         return v->kind == DS_JARR;
     case OBJECT:       return v->kind == DS_JOBJ;
     case CLOCK:        return v->kind == DS_JOBJ || v->kind == DS_JSTR || v->kind == DS_JNULL;
     }
     return false;
+}
+
+/* Texts go into tables and onto terminals. */
+static bool has_control(const struct ds_json *v)
+{
+    return v && v->kind == DS_JSTR && !ds_text_is_plain(v->str, v->n);
 }
 
 static bool among(const char *words, const char *s)
@@ -59,6 +69,8 @@ static ds_status check_fields(const struct where *w, const struct ds_json *o, co
         snprintf(key, sizeof key, "%s%s%s", inside ? inside : "", inside ? "." : "", f->key);
         if (!v) return refuse(w, e, key, "is missing, and a record without its provenance is not taken");
         if (!is_kind(v, f->kind)) return ds_fail(e, DS_EFORMAT, "%s: record %d: '%s' is not %s", w->file, w->index, key, kind_names[f->kind]);
+        if (has_control(v) || (f->kind == CLOCK && v->kind == DS_JOBJ && has_control(ds_json_get(v, "before"))))
+            return refuse(w, e, key, "holds a control character");
         if (f->words && !among(f->words, v->str))
             return ds_fail(e, DS_EFORMAT, "%s: record %d: '%s' is '%.40s', expected %s", w->file, w->index, key, v->str, f->words);
     }
@@ -81,7 +93,8 @@ static const struct field in_machine[] = {
     { "read_gbs", POSITIVE, NULL }, { "copy_gbs", POSITIVE, NULL },
 };
 static const struct field in_class[] = {
-    { "class", TEXT, NULL }, { "kernel", TEXT, NULL }, { "ms", NUMBER, NULL }, { "gflop", POSITIVE, NULL }, { "gb", POSITIVE, NULL },
+    { "class", TEXT, NULL }, { "kernel", TEXT, NULL }, { "ms", TIME, NULL }, { "gflop", AMOUNT, NULL }, { "gb", AMOUNT, NULL },
+    { "bound_ms", TIME, NULL },
 };
 
 /* --- what it measured ------------------------------------------------------------------------------- */
@@ -158,26 +171,33 @@ static ds_status read_times(struct ds_record *rec, const struct where *w, struct
     return DS_OK;
 }
 
-/* No repetition may be faster than its own machine's peaks allow for the products alone. A build without the profiler knows no
+/* No repetition may be faster than its own machine's peaks allow for the products alone, and their times are all of the stage's, so that
+ * none is left out. A build without the profiler knows no
  * products, and no time of theirs. */
 static ds_status check_rates(const struct ds_record *rec, const struct where *w, struct ds_err *e)
 {
     const struct ds_json *m = ds_json_get(w->r, "machine"), *classes = ds_json_get(w->r, "gemm_classes");
     const struct ds_peaks pk = { .int8_gops = ds_json_get(m, "peak_int8_gops")->num, .f32_gflops = ds_json_get(m, "peak_f32_gflops")->num,
                                  .mm_gflops = ds_json_get(m, "peak_float_product_gflops")->num };
-    double least = 0, fastest = rec->min_ms < rec->stages[DS_ST_GEMM] ? rec->min_ms : rec->stages[DS_ST_GEMM];
+    const double stage = rec->stages[DS_ST_GEMM];
+    double least = 0, sum = 0, fastest = rec->min_ms < stage ? rec->min_ms : stage;
     for (size_t i = 0; i < classes->n; i++) {
         const struct ds_json *c = &classes->items[i];
         ds_status st = check_fields(w, c, "gemm_classes", FIELDS(in_class), e);
         if (st) return st;
         const double peak = ds_kernel_peak(&pk, ds_json_get(c, "kernel")->str);
         if (!(peak > 0)) return refuse(w, e, "machine", "gives no peak for a kernel in 'gemm_classes'");
+        sum += ds_json_get(c, "ms")->num;
         least += ds_bound_ms(ds_json_get(c, "gflop")->num, 0, peak, 0);
     }
-    if (!classes->n && rec->stages[DS_ST_GEMM] > 0) return refuse(w, e, "gemm_classes", "names no product, but 'stages_ms' holds time for them");
-    if (fastest >= least * (1 - ROUNDING)) return DS_OK;
-    return ds_fail(e, DS_EFORMAT, "%s: record %d: the weight products, or a whole repetition in 'ms', took %.3f ms where its machine's own peak needs "
-                   "%.3f ms", w->file, w->index, fastest, least);
+    if (!classes->n && stage > 0) return refuse(w, e, "gemm_classes", "names no product, but 'stages_ms' holds time for them");
+    if (fastest < least * (1 - ROUNDING))
+        return ds_fail(e, DS_EFORMAT, "%s: record %d: the weight products, or a whole repetition in 'ms', took %.3f ms where its machine's own peak "
+                       "needs %.3f ms", w->file, w->index, fastest, least);
+    if (fabs(sum - stage) > ROUNDING * stage)
+        return ds_fail(e, DS_EFORMAT, "%s: record %d: 'gemm_classes' add up to %.6g ms, but 'stages_ms' has %.6g ms of gemm+roundtrip", w->file,
+                       w->index, sum, stage);
+    return DS_OK;
 }
 
 /* --- a record ---------------------------------------------------------------------------------------- */

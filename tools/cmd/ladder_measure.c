@@ -192,7 +192,7 @@ static void write_records(struct ds_bytes *out, const struct measuring *m)
     struct ds_json_out j;
     ds_jo_init(&j, out, true);
     ds_jo_obj(&j);
-    ds_jm_text(&j, "kind", "prefill-ladder");
+    ds_jm_text(&j, "kind", DS_LADDER_KIND);
     ds_jm_arr(&j, "records");
     for (int k = 0; k < 4; k++)
         for (int i = 0; i < m->s->prefill.n; i++) write_record(&j, m, k, &m->rung[k][i], NULL);

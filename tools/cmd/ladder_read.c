@@ -105,8 +105,10 @@ ds_status ds_ladder_add(struct ds_ladder *l, struct ds_json *doc, const char *na
 {
     ds_status st = keep_document(l, doc, e);
     if (st) return st;
-    const struct ds_json *list = ds_json_get(doc, "records");
+    const struct ds_json *list = ds_json_get(doc, "records"), *kind = ds_json_get(doc, "kind");
     if (!list || list->kind != DS_JARR) return ds_fail(e, DS_EFORMAT, "%s: holds no 'records', so it is no ladder", name);
+    if (!kind || kind->kind != DS_JSTR || strcmp(kind->str, DS_LADDER_KIND))
+        return ds_fail(e, DS_EFORMAT, "%s: 'kind' is not '%s', so it is no ladder", name, DS_LADDER_KIND);
     if (list->n && (st = room_for(l, list->n, e))) return st;
     for (size_t i = 0; i < list->n; i++) {
         st = ds_record_read(&l->rec[l->n], &list->items[i], name, (int)i, e);
@@ -135,7 +137,7 @@ void ds_ladder_json(struct ds_bytes *out, const struct ds_ladder *l)
     struct ds_json_out j;
     ds_jo_init(&j, out, true);
     ds_jo_obj(&j);
-    ds_jm_text(&j, "kind", "prefill-ladder");
+    ds_jm_text(&j, "kind", DS_LADDER_KIND);
     ds_jm_arr(&j, "records");
     for (int i = 0; i < l->n; i++) ds_jo_copy(&j, l->rec[i].json);
     ds_jo_arr_end(&j);

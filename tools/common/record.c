@@ -13,7 +13,20 @@
 
 const char *ds_commit(void) { return DS_COMMIT; }
 
-static void copy(char *dst, size_t n, const char *src) { snprintf(dst, n, "%s", src ? src : ""); }
+bool ds_text_is_plain(const char *s, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)s[i] < 0x20 || s[i] == 0x7f) return false;
+    return true;
+}
+
+/* A record holds plain text: what else a name or a command has in it is shown as '?'. */
+static void copy(char *dst, size_t n, const char *src)
+{
+    snprintf(dst, n, "%s", src ? src : "");
+    for (char *p = dst; *p; p++)
+        if (!ds_text_is_plain(p, 1)) *p = '?';
+}
 
 void ds_command_line(char *dst, size_t n, const char *prog, int argc, char **argv)
 {

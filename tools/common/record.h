@@ -21,6 +21,9 @@ struct ds_provenance {
     char busy_why[128];
 };
 
+/* No control character is among the n bytes at s. */
+bool ds_text_is_plain(const char *s, size_t n);
+
 const char *ds_commit(void);            /* commit of the build */
 
 /* The command as it would be typed: prog, then argv[1..], with quotes where a shell needs them. */
