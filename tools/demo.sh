@@ -1,5 +1,5 @@
 #!/bin/sh
-# What deltascope does, in two minutes, on the model that ships with it. usage: demo.sh BIN
+# What deltascope does, in a minute or two, on the model that ships with it. usage: demo.sh BIN
 bin=${1:-bin}
 bold="" plain=""
 if [ -t 1 ]; then bold=$(printf '\033[1m') plain=$(printf '\033[0m'); fi

@@ -77,6 +77,20 @@ bad_usage_is_one_sentence() {
     refuses 2 "FAK_QPROFILE=1) exclude each other" env FAK_QPROFILE=1 "$ds" bench -m "$mini" --prefill 20 --reps 1 --bare
 }
 
+# More threads than there are: said once on stderr by whatever takes the option.
+threads_are_limited() {
+    for run in "$ds info $mini" "$ds info $mini --json" "$ds run -m $mini -p x -n 1" "$ds bench -m $mini --prefill 16 --reps 1 --json" \
+        "$mb -gguf $mini -prefill-sizes 16 -reps 1 -json" "$ds check -m $mini --ctx 64" "$ds ladder -m $mini --prefill 8 --reps 1"; do
+        expect 0 $run --threads 1
+        [ ! -s "$TMP/err" ] || fail "$run: $(cat "$TMP/err")"
+        expect 0 $run --threads 1024
+        grep -qE -e '^[a-z ]+: --threads 1024: this machine gives ([0-9]+), using \1$' "$TMP/err" && [ "$(wc -l <"$TMP/err")" = 1 ] ||
+            fail "$run: $(cat "$TMP/err")"
+        if grep -q 'this machine gives' "$TMP/out"; then fail "$run: said on stdout"; fi
+    done
+    refuses 2 "--threads '1025'" "$ds" info "$mini" --threads 1025
+}
+
 failures_are_one_sentence() {
     refuses 1 "$TMP/absent.gguf" "$ds" info "$TMP/absent.gguf"
     refuses 1 "$TMP/absent.gguf" "$ds" bench -m "$TMP/absent.gguf"
@@ -335,6 +349,9 @@ for k in c["cases"]:
     grep -q '^PASS: 7 of 7 cases pass$' "$TMP/out"
     tail -n 1 "$TMP/out" | grep -q '^limits: end to end: logits cosine at least 0.999999, every greedy token, caches within 1e-05' ||
         fail "the last line names no limits: $(cat "$TMP/out")"
+    for words in 'kv max abs' 'conv max abs' 'recurrent max abs' 'max abs: the largest absolute difference'; do
+        grep -qF "$words" "$TMP/out" || fail "what the columns are is not said: $(cat "$TMP/out")"
+    done
     if grep -q "^'-'" "$TMP/out"; then fail "a legend for '-', which the table does not hold"; fi
     # Cells that decide nothing are marked, and so in JSON.
     tales="-m models/tales-q8_0.gguf --oracle tests/fixtures/tales.oracle.gguf"
@@ -521,6 +538,6 @@ the_demo_writes_plain_text_to_a_file() {
 }
 
 run_cases "help_of_every_tool bad_usage_is_one_sentence failures_are_one_sentence lost_output_is_said_once default_model_is_found info_adds_up
-    bench_json_fields rates_start_at_256 cold_runs_have_no_warm_up profile_lines profile_table skips_are_marked skips_are_no_answer
+    bench_json_fields rates_start_at_256 cold_runs_have_no_warm_up profile_lines profile_table threads_are_limited skips_are_marked skips_are_no_answer
     modelbench_flags check_reports synth_meets_the_limit_of_a_files_size synth_writes_models synth_writes_files_only weights_can_be_interrupted plan_needs_no_weights
     bar_and_interrupt the_demo_writes_plain_text_to_a_file" "$@"

@@ -88,7 +88,7 @@ static void case_row(struct ds_grid *t, struct marks *m, const struct ds_check_c
 static void write_text(struct ds_bytes *out, const struct ds_check_report *r, const char *model, const char *oracle)
 {
     struct ds_grid t;
-    static const char *const head[] = { "tokens", "logits cosine", "max abs", "argmax", "greedy", "kv", "conv", "recurrent", "" };
+    static const char *const head[] = { "tokens", "logits cosine", "max abs", "argmax", "greedy", "kv max abs", "conv max abs", "recurrent max abs", "" };
     struct marks m = { false, false };
     int passed = 0;
     ds_bytes_printf(out, "check %s on %s, placement %s, %s, against %s\n", model, r->backend, r->placement, r->isa,
@@ -101,6 +101,7 @@ static void write_text(struct ds_bytes *out, const struct ds_check_report *r, co
     }
     ds_grid_text(out, &t);
     ds_grid_free(&t);
+    ds_bytes_puts(out, "max abs: the largest absolute difference of one value; a limit in parts of the norm is on all values together\n");
     if (m.blank) ds_bytes_puts(out, "'-': the reference has no such cache for this prompt\n");
     if (m.unjudged) ds_bytes_puts(out, "in parentheses: measured, not judged\n");
     if (r->n_left_out)

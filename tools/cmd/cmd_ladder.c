@@ -1,6 +1,7 @@
 /* deltascope ladder: measure rung by rung, merge records, compare two. */
 #include "cmd/cmd.h"
 #include "cmd/ladder.h"
+#include "common/record.h"
 #include "common/tool.h"
 
 #include "base/os.h"
@@ -118,6 +119,7 @@ static ds_status prepare_out(const char *dir, struct ds_err *e)
 {
     char path[DS_PATH_MAX], target[DS_PATH_MAX];
     ds_status st = ds_dir_make(dir, e);
+    if (st && ds_file_exists(dir)) return ds_fail(e, DS_EIO, "%s: is not a folder", dir);
     for (int i = 0; i < N_OUT && !st; i++) {
         if (snprintf(path, sizeof path, "%s/%s", dir, outs[i].name) >= (int)sizeof path) return ds_fail(e, DS_EARG, "%s: the path is too long", dir);
         st = ds_out_target(target, path, e);
@@ -147,6 +149,9 @@ static ds_status make_ladder(const struct ladder_args *a, const struct ds_cli *c
 
 /* --- options ----------------------------------------------------------------------------------------- */
 
+/* What means something to a merge. */
+#define MERGING "--merge --machine --prefill --out --before --json"
+
 static int check_args(struct ladder_args *a, const struct ds_cli *cli)
 {
     const char *prog = cli->prog;
@@ -155,6 +160,11 @@ static int check_args(struct ladder_args *a, const struct ds_cli *cli)
     if (!a->merge && cli->n_args) return ds_cli_usage(prog, "unexpected argument '%s' (files are for --merge)", cli->args[0]);
     if (!a->merge && a->machine) return ds_cli_usage(prog, "--machine '%s' names a machine that was not measured here: it needs --merge", a->machine);
     if (a->merge && !cli->n_args && !a->machine) return ds_cli_usage(prog, "--merge needs files, or --machine for an empty ladder");
+    const char *idle = a->merge ? ds_cli_given_besides(cli, a->machine ? MERGING " --backend --placement" : MERGING) : NULL;
+    if (idle) return ds_cli_usage(prog, "%s does nothing with --merge, which measures nothing%s", idle,
+                                  a->machine ? "" : " (--backend and --placement describe the machine of --machine)");
+    if (a->machine && (!*a->machine || !ds_text_is_plain(a->machine, strlen(a->machine))))
+        return ds_cli_usage(prog, "--machine: expected a name without control characters%s", *a->machine ? "" : ", not an empty one");
     for (int i = 1; i < a->spec.prefill.n; i++)
         if (a->spec.prefill.v[i] <= a->spec.prefill.v[i - 1]) return ds_cli_usage(prog, "--prefill: lengths must rise");
     return DS_CLI_GO;

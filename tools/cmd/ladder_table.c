@@ -200,6 +200,15 @@ static void write_origin(struct ds_bytes *out, const struct ds_ladder *l, int se
     if (repeated) ds_bytes_printf(out, "- %d record(s) of cells that were measured again later; the latest is shown.\n", repeated);
 }
 
+/* Above the table, for who reads no further than the numbers. */
+static void warn_busy(struct ds_bytes *out, const struct ds_ladder *l, int section)
+{
+    int n = 0, busy = 0;
+    for (int i = 0; i < l->n; i++)
+        if (l->rec[i].section == section) n++, busy += l->rec[i].busy;
+    if (busy) ds_bytes_printf(out, "BUSY: other work held the machine during %d of %d records, so their times are no result; measure again.\n\n", busy, n);
+}
+
 static void write_notes(struct ds_bytes *out, bool compared)
 {
     ds_bytes_printf(out,
@@ -219,6 +228,8 @@ void ds_ladder_markdown(struct ds_bytes *out, const struct ds_view *v)
     if (v->before) {
         ds_bytes_printf(out, "\n## before: %s\n", v->before->sections[v->before_section].title);
         ds_bytes_printf(out, "## after: %s\n\n", l->sections[0].title);
+        warn_busy(out, v->before, v->before_section);
+        warn_busy(out, l, 0);
         write_compared_table(out, v);
         ds_bytes_puts(out, "\nbefore\n");
         write_origin(out, v->before, v->before_section);
@@ -227,6 +238,7 @@ void ds_ladder_markdown(struct ds_bytes *out, const struct ds_view *v)
     }
     for (int s = 0; s < l->n_sections && !v->before; s++) {
         ds_bytes_printf(out, "\n## %s\n\n", l->sections[s].title);
+        warn_busy(out, l, s);
         write_section_table(out, v, s);
         ds_bytes_puts(out, "\n");
         write_origin(out, l, s);

@@ -254,7 +254,7 @@ static int common_table(struct ds_opt *t, const struct ds_cli *c)
     if (c->groups & DS_GROUP_SYNTH) {
         t[n++] = (struct ds_opt){ "--like", NULL, DS_OPT_TEXT, &e->synth.like, "NAME", 0, 0, "random weights in the geometry of NAME" };
         t[n++] = (struct ds_opt){ "--type", NULL, DS_OPT_TEXT, &e->synth.type, "TYPE", 0, 0, "their storage type (default: q8_0)" };
-        t[n++] = (struct ds_opt){ "--layers", NULL, DS_OPT_INT, &e->synth.layers, "N", 1, 512, "only the first N layers" };
+        t[n++] = (struct ds_opt){ "--layers", NULL, DS_OPT_INT, &e->synth.layers, "N", 1, 512, "N layers, fewer or more than published" };
         t[n++] = (struct ds_opt){ "--vocab", NULL, DS_OPT_INT, &e->synth.vocab, "N", 288, 1 << 20, "only N vocabulary rows" };
         t[n++] = (struct ds_opt){ "--seed", NULL, DS_OPT_SEED, &e->synth.seed, "S", 0, 0, "seed of whatever is random (default: 0)" };
     }
@@ -297,6 +297,15 @@ static int environment(const struct ds_cli *c)
         return ds_cli_usage(c->prog, "a skipped stage (--skip, FAK_PREFILL_NO_GDN, FAK_PREFILL_NO_ATTN) is TIMING ONLY and leaves no "
                             "model answer: use bench or ladder");
     return DS_CLI_GO;
+}
+
+static void limit_threads(const struct ds_cli *c)
+{
+    int *threads = c->common ? &c->common->engine.threads : NULL;
+    const int usable = ds_cpu_count();
+    if (!threads || *threads <= usable) return;
+    fprintf(stderr, "%s: --threads %d: this machine gives %d, using %d\n", c->prog, *threads, usable, usable);
+    *threads = usable;
 }
 
 /* Which weights: -m, --like, or the default model. */
@@ -393,7 +402,15 @@ static int parse_option(struct parse *p)
         if (p->i + 1 >= p->argc) return ds_cli_usage(c->prog, "%s needs a value (%s)", o->name, o->arg ? o->arg : "VALUE");
         v.text = p->argv[++p->i];
     }
+    c->given[c->n_given < DS_GIVEN_MAX ? c->n_given++ : DS_GIVEN_MAX - 1] = o->name;
     return set_option(o, &v);
+}
+
+const char *ds_cli_given_besides(const struct ds_cli *c, const char *words)
+{
+    for (int i = 0; i < c->n_given; i++)
+        if (word_index(words, ' ', c->given[i], strlen(c->given[i])) < 0) return c->given[i];
+    return NULL;
 }
 
 int ds_cli_parse(struct ds_cli *c, int argc, char **argv)
@@ -403,7 +420,7 @@ int ds_cli_parse(struct ds_cli *c, int argc, char **argv)
     p.n_common = common_table(p.common, c);
     ds_command_line(c->command, sizeof c->command, c->prog, argc, argv);
     c->args = argv + 1;
-    c->n_args = 0;
+    c->n_args = c->n_given = 0;
     for (p.i = 1; p.i < argc; p.i++) {
         char *a = argv[p.i];
         int rc;
@@ -426,5 +443,7 @@ int ds_cli_parse(struct ds_cli *c, int argc, char **argv)
     for (int i = 0; i < c->n_args; i++)
         if (!*c->args[i]) return ds_cli_usage(c->prog, "argument %d is empty, expected the name of a file", i + 1);
     int rc = environment(c);
-    return rc == DS_CLI_GO ? choose_model(c) : rc;
+    if (rc == DS_CLI_GO) rc = choose_model(c);
+    if (rc == DS_CLI_GO) limit_threads(c);
+    return rc;
 }

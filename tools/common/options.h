@@ -27,6 +27,7 @@ enum ds_opt_kind {
 #define DS_INTS_MAX 32
 struct ds_ints { int v[DS_INTS_MAX]; int n; };
 #define DS_TEXTS_MAX 32
+#define DS_GIVEN_MAX 64
 struct ds_texts { const char *v[DS_TEXTS_MAX]; int n; };
 
 struct ds_opt {
@@ -69,6 +70,8 @@ struct ds_cli {
     char command[1024];             /* out: the command line as typed */
     int n_args;                     /* out: how many plain arguments there are, */
     char **args;                    /* out: and where (inside argv) */
+    const char *given[DS_GIVEN_MAX];    /* out: names of the options in the order given */
+    int n_given;
 };
 
 enum { DS_EXIT_OK = 0, DS_EXIT_FAIL = 1, DS_EXIT_USAGE = 2, DS_EXIT_INTERRUPTED = 130 };
@@ -76,6 +79,8 @@ enum { DS_EXIT_OK = 0, DS_EXIT_FAIL = 1, DS_EXIT_USAGE = 2, DS_EXIT_INTERRUPTED 
 
 /* argv[0] is skipped. Reorders argv. */
 int ds_cli_parse(struct ds_cli *c, int argc, char **argv);
+/* The first option given that is not among `words`, which blanks separate; NULL when there is none. */
+const char *ds_cli_given_besides(const struct ds_cli *c, const char *words);
 /* Prints "prog: sentence" on stderr and returns DS_EXIT_USAGE. */
 int ds_cli_usage(const char *prog, const char *fmt, ...) DS_PRINTF(2, 3);
 
