@@ -70,6 +70,7 @@ void *ds_mem_alloc(size_t bytes);
 void ds_mem_free(void *p, size_t bytes);         /* bytes as given to ds_mem_alloc */
 uint64_t ds_mem_total(void);                     /* physical bytes, or the cgroup's limit if lower */
 uint64_t ds_mem_available(void);
+void ds_mem_give_back(void);                     /* what the C library holds of freed memory, where it can; takes milliseconds */
 uint64_t ds_mem_peak_rss(void);                  /* this process, bytes */
 
 /* --- time --- */

@@ -25,6 +25,9 @@
 #include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 
 #if defined(__APPLE__)
 #include <mach-o/dyld.h>
@@ -391,6 +394,13 @@ static struct ds_cgroup limits(void)
     return c;
 }
 #endif
+
+void ds_mem_give_back(void)
+{
+#if defined(__GLIBC__)
+    malloc_trim(0);
+#endif
+}
 
 uint64_t ds_mem_total(void)
 {

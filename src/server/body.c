@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEPTH_MAX = 128, VALUES_MAX = 8 << 20 };
+enum { DEPTH_MAX = 128, VALUES_MAX = 1 << 20 };      /* a window of ids, and as much again for all else */
 
 static int hex4(const char *p)
 {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 enum { N_THREADS = 3 };
+#define LARGE_BODY ((size_t)1 << 20)         /* its tree is many times as large, and the C library would keep that */
 
 struct ds_intake {
     ds_server *server;
@@ -25,13 +26,15 @@ void ds_call_handle(ds_server *s, const struct ds_body *b, struct ds_reply *r)
         .server = s, .g = s->g, .model = s->model, .path = b->path, .rest = b->rest, .options = &s->o, .note = note
     };
     json_t *body = NULL;
+    bool large = b->bytes->n >= LARGE_BODY;
     *r = (struct ds_reply){ .status = 200, .type = "application/json" };
     ds_bytes_init(&r->body, (size_t)1 << 31);
-    if (!strcmp(b->route->method, "POST") && !(body = ds_body_parse(b->bytes, &r->refusal))) return;
+    bool ok = strcmp(b->route->method, "POST") || (body = ds_body_parse(b->bytes, &r->refusal));
     ds_bytes_free(b->bytes);                 /* the tree holds all of it */
     c.body = body;
-    b->route->handle(&c, r);
+    if (ok) b->route->handle(&c, r);
     json_decref(body);
+    if (large) ds_mem_give_back();
 }
 
 void ds_reply_free(struct ds_reply *r)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 from gguf import SHIPPED, File
-from serving import ALICE, BIN, Server, Stream, check, run_cases
+from serving import ALICE, BIN, SANITIZED, Server, Stream, check, run_cases
 
 
 def of_run(prompt, n, *more):
@@ -265,6 +265,23 @@ def large_bodies():
         check(s.text(max_tokens=3) == " of sitting by")
 
 
+def many_values():
+    """1 Mi values in a body; what many took is given back."""
+    rss = lambda s: int([x for x in open("/proc/%d/status" % s.process.pid) if x.startswith("VmRSS")][0].split()[1]) >> 10
+    with Server() as s:
+        def post(n):        # the body's own, and "prompt", "max_tokens" and "z" with their names: n - 5 are left to the array
+            return s.call("POST", "/v1/completions", b'{"prompt":"Alice","max_tokens":1,"z":[' + b"{}," * (n - 6) + b"{}]}")
+        check(post(100)[0] == 200)
+        before = rss(s) if os.path.exists("/proc/self/status") else 0
+        check(post(1 << 20)[0] == 200)
+        status, _, data = post((1 << 20) + 1)
+        check(status == 400 and b"more than 1048576 values" in data, status, data)
+        window = json.dumps({"prompt": [5] * 262144, "max_tokens": 1}).encode()
+        check(b"context_length_exceeded" in s.call("POST", "/v1/completions", window)[2], "a window of ids is no matter of values")
+        if before and not SANITIZED and b"glibc" in subprocess.run(["getconf", "GNU_LIBC_VERSION"], capture_output=True).stdout:
+            check(rss(s) < before + 40, "memory stays taken", before, rss(s), "MiB")
+
+
 def methods_and_paths():
     with Server() as s:
         for method, path, allow in (("GET", "/v1/completions", "POST"), ("DELETE", "/v1/completions", "POST"), ("POST", "/v1/models", "GET"),
@@ -389,6 +406,6 @@ def a_nan_names_its_layer():
 
 CASES = [completions_say_what_run_says, small_routes, usage_and_progress, sampling_fields, probabilities, stop_strings_never_show,
          characters_stay_whole, wrong_requests, wrong_tokens, the_only_call_ends_the_answer, odd_bodies, names_of_models,
-         prompts_past_the_window, large_bodies, methods_and_paths, error_shapes, odd_headers, numbers_agree, a_nan_names_its_layer]
+         prompts_past_the_window, large_bodies, many_values, methods_and_paths, error_shapes, odd_headers, numbers_agree, a_nan_names_its_layer]
 if __name__ == "__main__":
     sys.exit(run_cases(CASES, sys.argv[1:]))
