@@ -196,6 +196,9 @@ void ds_profile_line(const struct ds_profile *p, const char *backend, char *dst,
 struct ds_ids { int32_t *p; size_t n; };             /* p from malloc; the caller frees it */
 /* special: text of special tokens becomes their ids; otherwise it is plain text. */
 ds_status ds_tokenize(const ds_engine *g, const char *text, size_t n, bool special, struct ds_ids *out, struct ds_err *e);
+/* The same for a long text: stop (NULL: none) is asked every few milliseconds, and non-zero ends it with DS_ECANCEL. */
+ds_status ds_tokenize_until(const ds_engine *g, const char *text, size_t n, bool special, ds_stop stop, void *ctx,
+                            struct ds_ids *out, struct ds_err *e);
 /* Bytes of one id. Returns their number; *p stays valid while the engine lives. Padding ids give 0. */
 size_t ds_token_bytes(const ds_engine *g, int32_t id, const char **p);
 /* The vocabulary's own spelling (byte alphabet) of an id, NUL-terminated; NULL when out of range. */

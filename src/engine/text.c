@@ -13,9 +13,15 @@ static ds_status need_tokenizer(const ds_engine *g, struct ds_err *e)
 
 ds_status ds_tokenize(const ds_engine *g, const char *text, size_t n, bool special, struct ds_ids *out, struct ds_err *e)
 {
+    return ds_tokenize_until(g, text, n, special, NULL, NULL, out, e);
+}
+
+ds_status ds_tokenize_until(const ds_engine *g, const char *text, size_t n, bool special, ds_stop stop, void *ctx,
+                            struct ds_ids *out, struct ds_err *e)
+{
     *out = (struct ds_ids){ NULL, 0 };
     ds_status st = need_tokenizer(g, e);
-    return st ? st : ds_tokenizer_encode(g->tok, text, n, special, &out->p, &out->n, e);
+    return st ? st : ds_tokenizer_encode_until(g->tok, text, n, special, stop, ctx, &out->p, &out->n, e);
 }
 
 size_t ds_token_bytes(const ds_engine *g, int32_t id, const char **p)

@@ -26,6 +26,7 @@ bool ds_ids_push(struct ds_ids_out *o, int32_t id);  /* false: no memory */
 struct ds_bpe_pair { uint32_t at, next; };
 struct ds_bpe_queue { uint32_t first, last; bool waits; };
 struct ds_bpe_work {
+    int (*stop)(void *ctx); void *stop_ctx;     /* NULL: none; asked now and then, non-zero ends the encoding */
     int32_t *sym;              /* [cap] by byte of the piece */
     uint32_t *rank;            /* [cap] */
     size_t cap;
@@ -37,6 +38,7 @@ struct ds_bpe_work {
     size_t n_heap, heap_cap;
 };
 void ds_bpe_work_free(struct ds_bpe_work *w);
+static inline bool ds_bpe_stops(const struct ds_bpe_work *w) { return w->stop && w->stop(w->stop_ctx); }
 
 /* Appends the ids of one piece of n bytes, n < 2^32: again and again the adjacent pair of lowest
  * rank, leftmost of equals, is merged. O(n log n). False: no memory. */

@@ -67,6 +67,7 @@ static bool merge_short(const struct ds_bpe *b, const char *piece, size_t n, str
  * leftmost first, so of two places where one pair comes about the left one is never behind. */
 
 #define NONE UINT32_MAX
+enum { ASK_EVERY = 1 << 14 };      /* steps between two questions whether to stop: about a millisecond */
 
 static bool reserve_piece(const struct ds_bpe *b, struct ds_bpe_work *w, size_t n)
 {
@@ -191,9 +192,10 @@ static bool merge_long(const struct ds_bpe *b, struct ds_bpe_work *w, const char
     for (size_t i = 0; i < n; i++) w->sym[i] = b->byte_id[(unsigned char)piece[i]];
     w->rank[n - 1] = NO_RANK;
     for (size_t i = 0; i + 1 < n; i++)
-        if (!set_pair(b, w, i, w->sym[i], w->sym[i + 1])) return false;
-    while (w->n_heap) {
+        if (!set_pair(b, w, i, w->sym[i], w->sym[i + 1]) || (i % ASK_EVERY == 0 && ds_bpe_stops(w))) return false;
+    for (size_t step = 1; w->n_heap; step++) {
         uint32_t rank;
+        if (step % ASK_EVERY == 0 && ds_bpe_stops(w)) return false;
         size_t at = pop(w, &rank);
         if (w->rank[at] == rank && !merge_at(b, w, at, n)) return false;
     }

@@ -19,6 +19,9 @@ void ds_tokenizer_free(struct ds_tokenizer *t);      /* NULL allowed */
 /* Linear time in n (merges O(n log n) inside a piece), flat stack. *ids from malloc. Any bytes are legal. */
 ds_status ds_tokenizer_encode(const struct ds_tokenizer *t, const char *text, size_t n, bool special, int32_t **ids, size_t *n_ids,
                               struct ds_err *e);
+/* The same; stop (NULL: none) is asked every few milliseconds, and non-zero ends it with DS_ECANCEL. */
+ds_status ds_tokenizer_encode_until(const struct ds_tokenizer *t, const char *text, size_t n, bool special,
+                                    int (*stop)(void *ctx), void *stop_ctx, int32_t **ids, size_t *n_ids, struct ds_err *e);
 int ds_tokenizer_n(const struct ds_tokenizer *t);
 size_t ds_tokenizer_bytes(const struct ds_tokenizer *t, int32_t id, const char **p);    /* decoded bytes of an id */
 const char *ds_tokenizer_piece(const struct ds_tokenizer *t, int32_t id);               /* vocabulary spelling */

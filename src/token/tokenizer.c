@@ -112,7 +112,7 @@ static bool encode_plain(const struct ds_tokenizer *t, struct ds_bpe_work *w, co
 {
     while (n) {
         size_t len = ds_pretok_next(t->pretok, s, n);
-        if (!ds_bpe_piece(&t->bpe, w, s, len, out)) return false;
+        if (ds_bpe_stops(w) || !ds_bpe_piece(&t->bpe, w, s, len, out)) return false;
         s += len;
         n -= len;
     }
@@ -134,15 +134,23 @@ static bool encode_special(const struct ds_tokenizer *t, struct ds_bpe_work *w, 
 ds_status ds_tokenizer_encode(const struct ds_tokenizer *t, const char *text, size_t n, bool special, int32_t **ids,
                               size_t *n_ids, struct ds_err *e)
 {
-    struct ds_bpe_work w = { 0 };
+    return ds_tokenizer_encode_until(t, text, n, special, NULL, NULL, ids, n_ids, e);
+}
+
+ds_status ds_tokenizer_encode_until(const struct ds_tokenizer *t, const char *text, size_t n, bool special,
+                                    int (*stop)(void *ctx), void *stop_ctx, int32_t **ids, size_t *n_ids, struct ds_err *e)
+{
+    struct ds_bpe_work w = { .stop = stop, .stop_ctx = stop_ctx };
     struct ds_ids_out out = { 0 };
     *ids = NULL;
     *n_ids = 0;
     if (n > MAX_TEXT) return ds_fail(e, DS_EARG, "a text of %zu bytes, expected at most %zu", n, MAX_TEXT);
     bool ok = special ? encode_special(t, &w, text, n, &out) : encode_plain(t, &w, text, n, &out);
+    const bool stopped = !ok && ds_bpe_stops(&w);
     ds_bpe_work_free(&w);
     if (!ok) {
         free(out.p);
+        if (stopped) return ds_fail(e, DS_ECANCEL, "tokenizing %zu bytes was interrupted", n);
         return ds_fail(e, DS_ENOMEM, "no memory to tokenize %zu bytes", n);
     }
     *ids = out.p;

@@ -472,6 +472,20 @@ weights_can_be_interrupted() {
     [ -z "$(find "$TMP" -name 'big.gguf*')" ] || fail "left behind: $(find "$TMP" -name 'big.gguf*')"
 }
 
+# A signal while a long text, or one long word, becomes ids.
+long_texts_can_be_interrupted() {
+    write_send_signal
+    python3 -c 'import sys
+open(sys.argv[1], "w").write("the cat, 12 of \xe9 them; " * 4000000)
+open(sys.argv[2], "w").write("thecatofthem" * 2000000)' "$TMP/text" "$TMP/word"
+    for text in text word; do
+        python3 "$TMP/send_signal.py" 2 0.1 "$ds" tokenize -f "$TMP/$text"
+        python3 "$TMP/send_signal.py" 15 0.1 "$ds" tokenize --json --special -f "$TMP/$text"
+    done
+    python3 "$TMP/send_signal.py" 2 0.1 "$ds" run -n 1 -f "$TMP/text"
+    rm "$TMP/text" "$TMP/word"
+}
+
 # The plan of a model that may not fit here, without making it.
 plan_needs_no_weights() {
     python3 - "$ds" <<'END'
@@ -539,5 +553,6 @@ the_demo_writes_plain_text_to_a_file() {
 
 run_cases "help_of_every_tool bad_usage_is_one_sentence failures_are_one_sentence lost_output_is_said_once default_model_is_found info_adds_up
     bench_json_fields rates_start_at_256 cold_runs_have_no_warm_up profile_lines profile_table threads_are_limited skips_are_marked skips_are_no_answer
-    modelbench_flags check_reports synth_meets_the_limit_of_a_files_size synth_writes_models synth_writes_files_only weights_can_be_interrupted plan_needs_no_weights
+    modelbench_flags check_reports synth_meets_the_limit_of_a_files_size synth_writes_models synth_writes_files_only
+    weights_can_be_interrupted long_texts_can_be_interrupted plan_needs_no_weights
     bar_and_interrupt the_demo_writes_plain_text_to_a_file" "$@"

@@ -216,6 +216,36 @@ static void token_round_trip_any_bytes(void)
     }
 }
 
+struct patience { long asked, until; };
+static int is_over(void *ctx)
+{
+    struct patience *p = ctx;
+    return ++p->asked > p->until;
+}
+
+/* Words and one long word alike are asked about all the way, and given up at once. */
+static void token_long_texts_can_be_stopped(void)
+{
+    enum { N = 1 << 20 };
+    static char text[N];
+    int32_t *ids;
+    size_t n;
+    struct ds_err e = { 0 };
+    REQUIRE(load_tales());
+    for (int words = 0; words < 2; words++) {
+        for (int i = 0; i < N; i++) text[i] = words && i % 6 == 5 ? ' ' : "thecat"[i % 6];
+        struct patience all = { 0, 1L << 40 };
+        CHECK(!ds_tokenizer_encode_until(tales, text, N, false, is_over, &all, &ids, &n, &e) && n > 0);
+        free(ids);
+        CHECK_MSG(all.asked >= 96, "%ld times in %d bytes", all.asked, N);
+        for (int part = 0; part < 4; part++) {
+            struct patience some = { 0, all.asked * part / 4 };
+            CHECK(ds_tokenizer_encode_until(tales, text, N, false, is_over, &some, &ids, &n, &e) == DS_ECANCEL && !ids && !n);
+            CHECK(some.asked <= some.until + 2 && strstr(e.msg, "interrupted"));
+        }
+    }
+}
+
 /* --- special tokens ------------------------------------------------------------------------------------- */
 
 static void token_special_switch(void)
@@ -270,6 +300,7 @@ static void token_lookups(void)
 
 static const struct ds_test tests[] = {
     { "token_fixture_ids", token_fixture_ids },
+    { "token_long_texts_can_be_stopped", token_long_texts_can_be_stopped },
     { "token_split_pieces", token_split_pieces },
     { "token_split_qwen2_marks", token_split_qwen2_marks },
     { "token_char_classes", token_char_classes },

@@ -157,6 +157,10 @@ static ds_status turn_ids(const struct run *r, const char *words, bool first, st
     return st;
 }
 
+static ds_status plain_ids(const struct run *r, const struct ds_bytes *text, struct ds_ids *ids, struct ds_err *e)
+{
+    return ds_tokenize_until(r->gen.g, text->p ? text->p : "", text->n, r->q->special, ds_tool_stop, NULL, ids, e);
+}
 
 static ds_status one_prompt(struct run *r, int *rc, struct ds_err *e)
 {
@@ -166,7 +170,7 @@ static ds_status one_prompt(struct run *r, int *rc, struct ds_err *e)
     ds_status st = read_prompt(r->q, &text, e);
     const char *p = text.p ? text.p : "";
     if (!st && r->q->chat && strlen(p) < text.n) st = ds_fail(e, DS_EFORMAT, "the message holds a NUL byte, which no chat carries");
-    if (!st) st = r->q->chat ? turn_ids(r, p, !r->resumed, &ids, e) : ds_tokenize(r->gen.g, p, text.n, r->q->special, &ids, e);
+    if (!st) st = r->q->chat ? turn_ids(r, p, !r->resumed, &ids, e) : plain_ids(r, &text, &ids, e);
     if (!st && !ids.n && !ds_session_logits(r->gen.s)) st = ds_fail(e, DS_EFORMAT, "the prompt is empty, expected at least one token");
     if (!st) {
         if (r->q->echo && r->gen.print) st = ds_tool_print(p, text.n, e);
@@ -271,7 +275,7 @@ static int run(struct request *q)
     if (!st) st = save_session(&r, &e);
     if (st) {
         ds_tool_fail(prog, &e);
-        rc = DS_EXIT_FAIL;
+        rc = e.code == DS_ECANCEL ? DS_EXIT_INTERRUPTED : DS_EXIT_FAIL;
     }
     ds_session_file_close(r.file);
     ds_generation_free(&r.gen);

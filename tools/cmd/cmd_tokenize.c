@@ -59,11 +59,11 @@ static void put_json(struct ds_bytes *b, const ds_engine *g, const struct ds_ids
     ds_jo_obj(&j);
     ds_jo_key(&j, "ids");
     ds_jo_arr(&j);
-    for (size_t i = 0; i < ids->n; i++) ds_jo_int(&j, ids->p[i]);
+    for (size_t i = 0; i < ids->n && !ds_tool_interrupted; i++) ds_jo_int(&j, ids->p[i]);
     ds_jo_arr_end(&j);
     ds_jo_key(&j, "pieces");
     ds_jo_arr(&j);
-    for (size_t i = 0; i < ids->n; i++) ds_jo_str(&j, ds_token_piece(g, ids->p[i]));
+    for (size_t i = 0; i < ids->n && !ds_tool_interrupted; i++) ds_jo_str(&j, ds_token_piece(g, ids->p[i]));
     ds_jo_arr_end(&j);
     if (decoded) {
         ds_jo_key(&j, "text");
@@ -81,13 +81,16 @@ static ds_status answer(const ds_engine *g, const struct request *q, const struc
     if (q->decode) put_decoded(&decoded, g, ids);
     if (q->json) put_json(&b, g, ids, q->decode ? &decoded : NULL);
     else if (!q->decode) {
-        for (size_t i = 0; i < ids->n; i++) ds_bytes_printf(&b, "%s%d", i ? " " : "", (int)ids->p[i]);
+        for (size_t i = 0; i < ids->n && !ds_tool_interrupted; i++) ds_bytes_printf(&b, "%s%d", i ? " " : "", (int)ids->p[i]);
         ds_bytes_puts(&b, "\n");
     } else {
         ds_bytes_add(&b, decoded.p, decoded.n);
         if (ds_is_terminal(1) && (!b.n || b.p[b.n - 1] != '\n')) ds_bytes_puts(&b, "\n");
     }
-    ds_status st = decoded.failed ? ds_fail(e, DS_ENOMEM, "no memory for the text") : ds_tool_write(&b, NULL, e);
+    ds_status st;
+    if (ds_tool_interrupted) st = ds_fail(e, DS_ECANCEL, "interrupted before anything was written");
+    else if (decoded.failed) st = ds_fail(e, DS_ENOMEM, "no memory for the text");
+    else st = ds_tool_write(&b, NULL, e);
     ds_bytes_free(&b);
     ds_bytes_free(&decoded);
     return st;
@@ -105,7 +108,7 @@ static ds_status work(const ds_engine *g, const struct request *q, struct ds_err
         if (q->file) st = ds_read_text(&text, q->file, e);
         const char *p = q->file ? text.p : q->text;
         size_t n = q->file ? text.n : strlen(p);
-        if (!st) st = ds_tokenize(g, p ? p : "", n, q->special, &ids, e);
+        if (!st) st = ds_tokenize_until(g, p ? p : "", n, q->special, ds_tool_stop, NULL, &ids, e);
     }
     if (!st) st = answer(g, q, &ids, e);
     free(ids.p);

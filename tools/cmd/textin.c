@@ -13,10 +13,10 @@ ds_status ds_read_text(struct ds_bytes *b, const char *path, struct ds_err *e)
     errno = 0;
     FILE *f = is_stdin ? stdin : fopen(path, "rb");
     if (!f) return ds_fail(e, DS_EIO, "%s: cannot be read: %s", name, strerror(errno));
-    while ((n = fread(block, 1, sizeof block, f)) > 0 && !b->failed) ds_bytes_add(b, block, n);
+    while (!ds_tool_interrupted && (n = fread(block, 1, sizeof block, f)) > 0 && !b->failed) ds_bytes_add(b, block, n);
     int why = ferror(f) ? errno : 0;
     if (!is_stdin) fclose(f);
-    if (why && ds_tool_interrupted) return ds_fail(e, DS_ECANCEL, "%s: interrupted", name);
+    if (ds_tool_interrupted) return ds_fail(e, DS_ECANCEL, "%s: interrupted", name);
     if (why) return ds_fail(e, DS_EIO, "%s: cannot be read: %s", name, strerror(why));
     if (b->failed) return ds_fail(e, DS_ENOMEM, "%s: a text of more than %zu bytes", name, b->max);
     return DS_OK;

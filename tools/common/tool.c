@@ -10,6 +10,12 @@ _Atomic int ds_tool_interrupted;
 
 void ds_tool_catch_interrupt(void) { ds_on_interrupt(&ds_tool_interrupted, 200); }
 
+int ds_tool_stop(void *ctx)
+{
+    (void)ctx;
+    return ds_tool_interrupted != 0;
+}
+
 int ds_tool_fail(const char *prog, const struct ds_err *e)
 {
     fprintf(stderr, "%s: %s\n", prog, e->msg);

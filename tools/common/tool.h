@@ -12,6 +12,7 @@
 /* Set to the signal's number by SIGINT and SIGTERM once ds_tool_catch_interrupt was called. */
 extern _Atomic int ds_tool_interrupted;
 void ds_tool_catch_interrupt(void);
+int ds_tool_stop(void *ctx);                     /* a ds_stop: whether it was set */
 
 /* Prints "prog: sentence" and returns the exit code for it: 2 for bad arguments, 130 after an
  * interrupt, otherwise 1. */
