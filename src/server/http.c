@@ -43,6 +43,7 @@ struct ds_hit {
     struct ds_exchange *x;
     bool parked;                             /* guarded by x->lock */
     bool preflight;
+    bool last;                               /* nothing more is read from its connection */
     _Atomic bool left;
 };
 
@@ -96,6 +97,7 @@ static enum MHD_Result queue(struct ds_hit *hit, int status, const char *type, s
     if (hit->allow[0]) add(r, "Allow", hit->allow);
     if (status == 401) add(r, "WWW-Authenticate", "Bearer");
     if (status == 503) add(r, "Retry-After", "1");
+    if (hit->last) add(r, "Connection", "close");
     add(r, "Cache-Control", "no-store");
     add_origin(hit, r);
     hit->h->server->tally.codes[status < DS_CODES ? status : 0]++;
@@ -283,22 +285,42 @@ static bool crowded(const struct ds_http *h, const struct ds_hit *hit)
     return h->n_conns - h->n_shut > h->server->o.max_connections && !(hit->route && hit->route->open);
 }
 
+struct tally { const char *key; int n; };
+
 static enum MHD_Result count(void *ctx, enum MHD_ValueKind kind, const char *key, const char *value)
 {
-    int *n = ctx;
+    struct tally *t = ctx;
     (void)kind;
     (void)value;
-    *n += ds_access_same_word(key, "Host");
+    t->n += ds_access_same_word(key, t->key);
     return MHD_YES;
+}
+
+static int headers(const struct ds_hit *hit, const char *key)
+{
+    struct tally t = { .key = key };
+    MHD_get_connection_values(hit->c, MHD_HEADER_KIND, count, &t);
+    return t.n;
 }
 
 /* RFC 9112, 3.2: a request of HTTP/1.1 says once which host it means. */
 static bool says_host(const struct ds_hit *hit, const char *version, struct ds_refusal *r)
 {
-    int n = 0;
-    MHD_get_connection_values(hit->c, MHD_HEADER_KIND, count, &n);
+    int n = headers(hit, "Host");
     if (n == 1 || (!n && strcmp(version, "HTTP/1.1"))) return true;
     return ds_refuse(r, 400, NULL, "the request has %s Host header, expected one", n ? "more than one" : "no");
+}
+
+/* RFC 9112, 6.3 and 11.2: where a body ends is said once, or a proxy before this server may see another end than it does. What
+ * then follows on the connection is no request. */
+static bool says_one_end(struct ds_hit *hit, struct ds_refusal *r)
+{
+    int lengths = headers(hit, "Content-Length"), codings = headers(hit, "Transfer-Encoding");
+    if (lengths + codings <= 1) return true;
+    hit->last = true;
+    return ds_refuse(r, 400, NULL, "the request has %s, expected one header that tells where its body ends",
+                     !codings ? "more than one Content-Length" : !lengths ? "more than one Transfer-Encoding"
+                                                                          : "both Content-Length and Transfer-Encoding");
 }
 
 /* Bodies are read as they are, in one piece or chunked; other codings are refused before they come. */
@@ -328,9 +350,11 @@ static enum MHD_Result first_call(struct ds_http *h, struct MHD_Connection *c, c
     if (!hit) return MHD_NO;
     const char *length = header(hit, "Content-Length");
     uint64_t n = length ? strtoull(length, NULL, 10) : 0;
-    if (!strcmp(method, "OPTIONS") && header(hit, "Access-Control-Request-Method")) return answer_preflight(hit);
-    find_route(hit, method);
+    bool preflight = !strcmp(method, "OPTIONS") && header(hit, "Access-Control-Request-Method");
     struct ds_refusal *r = &hit->reply.refusal;
+    if (!preflight) find_route(hit, method);
+    if (!says_one_end(hit, r)) return send_refusal(hit);
+    if (preflight) return answer_preflight(hit);
     bool may = says_host(hit, version, r) && may_ask(hit, method, r) && reads_coding(hit, r);
     if (may && crowded(h, hit)) ds_refuse(r, 503, NULL, "the server has no connection left, all %d are in use", h->server->o.max_connections);
     if (!r->status) check_length(hit, n);

@@ -338,6 +338,22 @@ def odd_headers():
             status, data = post(b"Transfer-Encoding: " + coding + b"\r\n")
             check(status == 501, coding, data)
         check(post(length)[0] == 200)
+        chunked, pieces = b"Transfer-Encoding: chunked\r\n", b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+        smuggled = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        for framing in (length + b"Content-Length: 3\r\n", b"Content-Length: 0\r\n" + length, length + b"content-length: %d\r\n" % len(body),
+                        length + chunked, chunked + length, chunked * 2, chunked + b"transfer-encoding: identity\r\n"):
+            for method in (b"POST /v1/completions", b"POST /v1/messages", b"GET /health", b"OPTIONS /health", b"POST /nothing"):
+                ask = b"Access-Control-Request-Method: POST\r\n" if method[0:1] == b"O" else b""
+                with socket.create_connection(("127.0.0.1", s.port), timeout=20) as c:
+                    c.sendall(method + b" HTTP/1.1\r\n" + host + ask + framing + b"\r\n" + (pieces if chunked in framing else body) + smuggled)
+                    data = b""
+                    try:
+                        for more in iter(lambda: c.recv(4096), b""):
+                            data += more
+                    except ConnectionResetError:
+                        pass
+                check(data.startswith(b"HTTP/1.1 400") and data.count(b"HTTP/1.1") == 1, method, framing, data[:300])
+                check((b'"invalid_request_error"' in data) and (b"/v1/messages" in method) == (b'"type":"error"' in data), method, data)
         for version, hosts, want in ((b"1.1", b"", 400), (b"1.1", host * 2, 400), (b"1.1", host + b"host: evil.example\r\n", 400), (b"1.0", b"", 200),
                                      (b"1.0", host * 2, 400), (b"1.1", host, 200), (b"1.1", b"HOST: localhost\r\n", 200)):
             for path in (b"/health", b"/status"):
