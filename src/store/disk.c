@@ -94,6 +94,30 @@ static void bury(ds_store *st)
     ds_store_sweep(st, NULL);
 }
 
+/* --- room --- */
+
+/* Files go by last use, and only those that no other stands on. */
+static bool make_room(ds_store *st, uint64_t bytes)
+{
+    struct ds_disk *d = &st->disk;
+    while (d->used + bytes > d->limit || d->n == d->cap) {
+        struct ds_seg *old = NULL;
+        for (int i = 0; i < d->n && !d->keep; i++) {
+            struct ds_seg *g = d->seg[i];
+            bool under = false;
+            for (int k = 0; g->tip && k < g->tip->n_child; k++) under |= g->tip->child[k]->seg != NULL;
+            for (const struct ds_node *p = g->tip; p && p->parent && p->seg == g && !under; p = p->parent)
+                for (int k = 0; k < p->n_child; k++) under |= p->child[k]->seg && p->child[k]->seg != g;
+            if (!under && !g->keep && (!old || g->used < old->used)) old = g;
+        }
+        if (!old) return false;
+        old->dead = old->old = true;
+        old->spare = false;
+        bury(st);
+    }
+    return true;
+}
+
 /* --- opening --- */
 
 struct found { char name[48]; uint64_t bytes; int64_t mtime, from; };
@@ -183,6 +207,19 @@ static ds_status map_head(ds_store *st, const char *name, struct ds_map *m, stru
     return s;
 }
 
+/* The limit may be smaller than it was. v: the n files that the list has no room for; they go first, the deepest before others. */
+static void enforce_limit(ds_store *st, const struct found *v, int n)
+{
+    char path[PATH_MAX_BYTES];
+    uint64_t rest = 0;
+    for (int i = 0; i < n; i++) rest += v[i].bytes;
+    while (n-- && st->disk.used + rest > st->disk.limit) {
+        if (path_of(st, v[n].name, path)) ds_file_remove(path);
+        rest -= v[n].bytes;
+    }
+    if (st->disk.used > st->disk.limit) make_room(st, 0);
+}
+
 static void index_folder(ds_store *st)
 {
     struct listing l = { .st = st };
@@ -198,7 +235,8 @@ static void index_folder(ds_store *st)
     }
     if (l.n) qsort(l.v, (size_t)l.n, sizeof *l.v, by_from);
     bool full = false;
-    for (int i = 0; i < l.n; i++) {
+    int i = 0;
+    for (; i < l.n; i++) {
         struct ds_map m;
         struct ds_file f;
         struct ds_seg *seg = add_seg(st, l.v[i].name, l.v[i].bytes, 0);
@@ -210,8 +248,9 @@ static void index_folder(ds_store *st)
         seg->spare = full;               /* it may stand on one that found no room */
         ds_map_close(&m);
     }
-    free(l.v);
     bury(st);
+    if (l.n) enforce_limit(st, l.v + i, l.n - i);
+    free(l.v);
 }
 
 void ds_disk_open(ds_store *st, const char *dir, uint64_t limit)
@@ -345,27 +384,6 @@ static ds_status write_file(struct job *j, const char *part, const char *path, s
     if (!s) return ds_file_end(&w, path, e);
     ds_out_drop(&w.out);
     return s;
-}
-
-/* Files go by last use, and only those that no other stands on. */
-static bool make_room(ds_store *st, uint64_t bytes)
-{
-    struct ds_disk *d = &st->disk;
-    while (d->used + bytes > d->limit || d->n == d->cap) {
-        struct ds_seg *old = NULL;
-        for (int i = 0; i < d->n && !d->keep; i++) {
-            struct ds_seg *g = d->seg[i];
-            bool under = false;
-            for (int k = 0; g->tip && k < g->tip->n_child; k++) under |= g->tip->child[k]->seg != NULL;
-            for (const struct ds_node *p = g->tip; p && p->parent && p->seg == g && !under; p = p->parent)
-                for (int k = 0; k < p->n_child; k++) under |= p->child[k]->seg && p->child[k]->seg != g;
-            if (!under && !g->keep && (!old || g->used < old->used)) old = g;
-        }
-        if (!old) return false;
-        old->dead = old->old = true;
-        bury(st);
-    }
-    return true;
 }
 
 static void written(struct job *j, struct ds_seg *seg)

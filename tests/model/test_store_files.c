@@ -101,6 +101,63 @@ static void store_disk_limit_and_failing_writes(void)
     close_script(&s);
 }
 
+static void sum_one(void *ctx, const char *name, uint64_t bytes, int64_t mtime)
+{
+    uint64_t *sum = ctx;
+    (void)mtime;
+    if (strcmp(name, "lock")) *sum += bytes;
+}
+
+static uint64_t folder_bytes(void)
+{
+    uint64_t sum = 0;
+    ds_dir_each(folder, sum_one, &sum, NULL);
+    return sum;
+}
+
+/* At once, before anything is written, also where the memory has no room for the list of files or for their index. */
+static void store_smaller_limit_after_restart(void)
+{
+    static const uint64_t memory[] = { 0, 1, 64, 1024 };         /* KiB; 0: as at first */
+    static struct script s;
+    struct ds_store_stats t;
+    if (!open_script(&s, &mini)) return;
+    const uint64_t mem = s.o.mem, state = ds_engine_state_bytes(s.warm.g), row = ds_engine_kv_bytes(s.warm.g);
+    for (size_t k = 0; k < sizeof memory / sizeof *memory; k++) {
+        fresh_folder();
+        s.o.mem = mem;
+        s.o.disk = 0;
+        s.o.dir = folder;
+        open_store(&s);
+        seed = 21;
+        for (int i = 0; i < 8; i++) {
+            random_ids(&s, i % 2 ? 40 : 0, 60 + dice(200));
+            ask(&s, s.warm.s, 1);
+            ds_store_flush(s.st, 0);
+        }
+        ds_store_close(s.st);
+        ds_session_reset(s.warm.s);
+        const uint64_t before = folder_bytes();
+        if (memory[k]) s.o.mem = memory[k] << 10;
+        s.o.disk = 3 * state + 300 * row;
+        CHECK(before > 2 * s.o.disk);
+        open_store(&s);
+        CHECK_MSG(folder_bytes() <= s.o.disk, "%llu KiB: %llu of %llu bytes stay, the limit is %llu", (unsigned long long)memory[k],
+                  (unsigned long long)folder_bytes(), (unsigned long long)before, (unsigned long long)s.o.disk);
+        CHECK(folder_bytes() > 0);
+        ds_store_get_stats(s.st, &t);
+        CHECK(t.disk_used <= s.o.disk && (memory[k] || (t.files > 0 && t.disk_used == folder_bytes())));
+        random_ids(&s, 0, 100);
+        ask(&s, s.warm.s, 1);
+        ds_store_flush(s.st, 0);
+        CHECK(folder_bytes() <= s.o.disk);
+        ds_store_close(s.st);
+        ds_session_reset(s.warm.s);
+        remove_folder();
+    }
+    close_script(&s);
+}
+
 static unsigned char *slurp(const char *path, size_t *n)
 {
     struct ds_map m;
@@ -299,6 +356,7 @@ static const struct ds_test tests[] = {
     { "store_idle_writes_and_restart_reads", store_idle_writes_and_restart_reads },
     { "store_two_processes_on_one_folder", store_two_processes_on_one_folder },
     { "store_disk_limit_and_failing_writes", store_disk_limit_and_failing_writes },
+    { "store_smaller_limit_after_restart", store_smaller_limit_after_restart },
     { "session_file_damage_is_refused", session_file_damage_is_refused },
     { "store_damaged_folder_costs_a_miss", store_damaged_folder_costs_a_miss },
     { "store_damage_anywhere_costs_a_miss", store_damage_anywhere_costs_a_miss },
