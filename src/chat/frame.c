@@ -247,7 +247,7 @@ static ds_status check(const struct frame *f, struct ds_err *e)
         return ds_fail(e, DS_EUNSUP,
                        "the model's chat template has no known text for tools (--tools-template generic uses one of ours)");
     if (c->messages[c->n - 1].role == DS_ROLE_ASSISTANT && c->messages[c->n - 1].n_calls)
-        return ds_fail(e, DS_EARG, "message %d is the last and has tool calls: their results must follow", c->n - 1);
+        return ds_fail(e, DS_EARG, "the last message has tool calls: their results must follow");
     return DS_OK;
 }
 

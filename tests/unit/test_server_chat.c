@@ -55,6 +55,21 @@ static void requests_force_calls(void)
                     "\"content\":null", "\"name\":\"f\",\"arguments\":\"{}\"", "\"finish_reason\":\"tool_calls\"");
 }
 
+/* No sentence counts messages of our own making: an API's item may be none, one or several of them. */
+static void calls_without_results(void)
+{
+    static const char want[] = "the last message has tool calls: their results must follow";
+    EXPECT_IN_ORDER(answer_to(ds_routes_chat, q("{'messages': [{'role': 'user', 'content': 'q'}, {'role': 'assistant', 'tool_calls': "
+                                                "[{'id': 'c', 'type': 'function', 'function': {'name': 'f', 'arguments': '{}'}}]}], " TOOL "}"),
+                              "", DS_FINISH_END), want);
+    EXPECT_IN_ORDER(answer_to(ds_routes_messages, q("{'max_tokens': 1, 'system': 's', 'messages': [{'role': 'user', 'content': 'q'}, "
+                                                    "{'role': 'assistant', 'content': [{'type': 'tool_use', 'id': 'c', 'name': 'f', 'input': {}}]}]}"),
+                              "", DS_FINISH_END), want);
+    EXPECT_IN_ORDER(answer_to(ds_routes_responses, q("{'instructions': 's', 'input': [{'role': 'user', 'content': 'q'}, "
+                                                     "{'type': 'function_call', 'call_id': 'c', 'name': 'f', 'arguments': '{}'}]}"),
+                              "", DS_FINISH_END), want);
+}
+
 static void answers_of_chat(void)
 {
     static const char body[] = "{'messages': [{'role': 'user', 'content': 'q'}], 'stream': false, " TOOL "}",
@@ -203,6 +218,7 @@ static const struct ds_test tests[] = {
     { "answers_of_chat", answers_of_chat },
     { "answers_of_messages", answers_of_messages },
     { "answers_of_responses", answers_of_responses },
+    { "calls_without_results", calls_without_results },
     { "items_that_are_cut", items_that_are_cut },
     { "answers_that_fail", answers_that_fail },
     { "long_fields_come_once", long_fields_come_once },
