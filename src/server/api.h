@@ -69,7 +69,7 @@ void ds_error_openai(const struct ds_refusal *r, struct ds_bytes *out);
 void ds_error_anthropic(const struct ds_refusal *r, struct ds_bytes *out);
 
 /* The object that a body is; NULL: refused. Half a surrogate pair in a string becomes U+FFFD, in place; a depth above 128 and
- * more than 8 Mi values are refused. A new reference. */
+ * more than 1 Mi values beside 8 Mi numbers are refused. A new reference. */
 json_t *ds_body_parse(struct ds_bytes *b, struct ds_refusal *r);
 
 /* --- fields of a JSON object -----------------------------------------------------------------------

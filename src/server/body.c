@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEPTH_MAX = 128, VALUES_MAX = 1 << 20 };      /* a window of ids, and as much again for all else */
+/* An object takes some 200 bytes once it is read, a number 50: a long list of ids is for the window to refuse. */
+enum { DEPTH_MAX = 128, VALUES_MAX = 1 << 20, NUMBERS_MAX = 8 << 20 };
 
 static int hex4(const char *p)
 {
@@ -90,7 +91,7 @@ static size_t string_length(char *p, size_t n)
 static bool prepare(char *p, size_t n, struct ds_refusal *r)
 {
     int depth = 0;
-    size_t values = 1, len;
+    size_t values = 1, numbers = 0, len;
     struct place at[DEPTH_MAX + 2] = { { .key = "" } };
     const char *string = "";
     size_t n_string = 0;
@@ -104,6 +105,7 @@ static bool prepare(char *p, size_t n, struct ds_refusal *r)
         } else if (c == '-' || (c >= '0' && c <= '9')) {
             len = number_length(p + i);
             if (!check_number(p + i, len, at, depth, r)) return false;
+            numbers++;
         }
         if (c == ':') at[depth].key = string, at[depth].n = n_string;
         if (c == ',') at[depth].index++;
@@ -111,7 +113,8 @@ static bool prepare(char *p, size_t n, struct ds_refusal *r)
         if ((c == ']' || c == '}') && depth) depth--;
         if (c == ',' || c == ':') values++;
         if (depth > DEPTH_MAX) return ds_refuse(r, 400, NULL, "the JSON is nested deeper than %d levels", DEPTH_MAX);
-        if (values > VALUES_MAX) return ds_refuse(r, 400, NULL, "the JSON holds more than %d values", VALUES_MAX);
+        if (values > VALUES_MAX + numbers) return ds_refuse(r, 400, NULL, "the JSON holds more than %d values beside numbers", VALUES_MAX);
+        if (numbers > NUMBERS_MAX) return ds_refuse(r, 400, NULL, "the JSON holds more than %d numbers", NUMBERS_MAX);
     }
     return true;
 }
