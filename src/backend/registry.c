@@ -18,14 +18,15 @@ static const struct row {
     struct ds_backend *(*open)(const struct ds_backend_options *o, struct ds_err *e);
     bool by_name;                  /* never chosen by auto: the software device of the tests */
     bool forms;                    /* knows the options gemm and weights */
+    bool buffers;                  /* knows the option gpu_work */
 } rows[] = {
 #ifdef DS_HAVE_CUDA
-    { "cuda", ds_cuda_open, false, true },
+    { "cuda", ds_cuda_open, false, true, false },
 #endif
 #ifdef DS_HAVE_METAL
-    { "metal", ds_metal_open, DS_METAL_SOFTWARE, false },
+    { "metal", ds_metal_open, DS_METAL_SOFTWARE, false, true },
 #endif
-    { "cpu", ds_cpu_open, false, false },
+    { "cpu", ds_cpu_open, false, false, false },
 };
 
 void ds_backend_names(char *dst, size_t n)
@@ -40,6 +41,10 @@ static struct ds_backend *open_placed(const struct row *r, const char *placement
 {
     if (!r->forms && (o->gemm || o->weights)) {
         ds_fail(e, DS_EARG, "--gemm and --weights are for a GPU, but the backend is '%s'", r->name);
+        return NULL;
+    }
+    if (!r->buffers && o->gpu_work > 0) {
+        ds_fail(e, DS_EARG, "--gpu-work is for Metal, but the backend is '%s'", r->name);
         return NULL;
     }
     struct ds_backend *dev = r->open(o, e);

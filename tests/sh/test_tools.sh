@@ -46,6 +46,10 @@ bad_usage_is_one_sentence() {
     refuses 2 "--backend 'tpu'" "$ds" bench --backend tpu
     refuses 2 "--placement 'half'" "$ds" info --placement half
     refuses 2 "--isa 'avx9'" "$ds" bench --isa avx9
+    for gpu in "--gemm fp8" "--weights blocks" "--gpu-work 5"; do
+        # shellcheck disable=SC2086
+        refuses 2 "but the backend is 'cpu'" "$ds" check -m "$mini" --backend cpu $gpu
+    done
     refuses 2 "--kv 'f8'" "$ds" bench --kv f8
     refuses 2 "--skip 'mlp'" "$ds" bench --skip mlp
     refuses 2 "--profile 'often'" "$ds" bench --profile=often
