@@ -86,7 +86,7 @@ bool ds_file_begun(const void *data, size_t n)
 {
     unsigned char magic[8];
     store(magic, MAGIC);
-    return !memcmp(data, magic, n < sizeof magic ? n : sizeof magic);
+    return !n || !memcmp(data, magic, n < sizeof magic ? n : sizeof magic);     /* an empty file's data are NULL */
 }
 
 ds_status ds_file_head(struct ds_file *f, const char *name, const void *data, size_t n, const struct ds_shape *sh,
