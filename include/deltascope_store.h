@@ -93,8 +93,7 @@ ds_status ds_store_begin(ds_store *st, ds_session *s, const int32_t *ids, int64_
 /* ds_session_prefill, with snapshots of the begun prompt taken on the way. rows: DS_ROWS_NONE for a piece
  * that is not the last. Pieces should be multiples of the engine's ubatch. */
 ds_status ds_store_prefill(ds_store *st, ds_session *s, const int32_t *ids, int n, enum ds_rows rows, ds_tick tick,
-        void *tick_ctx,
-                           struct ds_err *e);
+                           void *tick_ctx, struct ds_err *e);
 /* The request is over: a snapshot is taken where s stands, and the path is no longer in use. */
 void ds_store_end(ds_store *st, ds_session *s);
 /* After a prefill or decode that failed (any status but DS_ECANCEL and DS_EARG): resets s and stores nothing of it. */

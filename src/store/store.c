@@ -312,8 +312,7 @@ static struct ds_start begin_at_best(ds_store *st, struct ds_live *L, const int3
 }
 
 ds_status ds_store_begin(ds_store *st, ds_session *s, const int32_t *ids, int64_t n, const int64_t *bounds, int n_bounds,
-        struct ds_lookup *l,
-                         struct ds_err *e)
+                         struct ds_lookup *l, struct ds_err *e)
 {
     const uint64_t t0 = ds_now_ns();
     ds_status rc = check_prompt(st, ids, n, e);
@@ -414,7 +413,7 @@ static ds_status set_cuts(struct cutting *c, int n, struct ds_err *e)
 }
 
 ds_status ds_store_prefill(ds_store *st, ds_session *s, const int32_t *ids, int n, enum ds_rows rows, ds_tick tick,
-        void *tick_ctx, struct ds_err *e)
+                           void *tick_ctx, struct ds_err *e)
 {
     struct ds_live *L = ds_live_of(st, s);
     if (!L || !L->busy) return ds_fail(e, DS_EARG, "a prefill through the store needs a begun request");
@@ -500,8 +499,8 @@ bool ds_store_tick(ds_store *st)
 void ds_store_flush(ds_store *st, uint64_t deadline_ns)
 {
     struct ds_node *n;
-    while (ds_disk_may_write(st) && (!deadline_ns || ds_now_ns() < deadline_ns) && (n = ds_disk_unsaved(st))) ds_disk_write(st,
-            n);
+    while (ds_disk_may_write(st) && (!deadline_ns || ds_now_ns() < deadline_ns) && (n = ds_disk_unsaved(st)))
+        ds_disk_write(st, n);
 }
 
 void ds_store_get_stats(const ds_store *st, struct ds_store_stats *out)
@@ -511,11 +510,10 @@ void ds_store_get_stats(const ds_store *st, struct ds_store_stats *out)
     *out = (struct ds_store_stats){
         .mem_limit = st->mem, .mem_kv = t->kv, .mem_states = t->states, .mem_logits = t->logits, .mem_tree = t->tree,
         .disk_limit = st->disk.dir ? st->disk.limit : 0, .disk_used = st->disk.used, .nodes = t->nodes, .snapshots = t->snapshots,
-                .files = st->disk.files,
+        .files = st->disk.files,
         .hits_live = c->hits_live, .hits_snapshot = c->hits_snapshot, .hits_disk = c->hits_disk, .misses = c->misses,
         .tokens_reused = c->reused, .tokens_recomputed = c->recomputed, .taken = c->taken, .evicted = c->evicted,
-                .refused = c->refused,
-        .written = c->written, .loaded = c->loaded, .damaged = c->damaged, .unsaved = c->unsaved,
+        .refused = c->refused, .written = c->written, .loaded = c->loaded, .damaged = c->damaged, .unsaved = c->unsaved,
     };
     out->mem_used = out->mem_kv + out->mem_states + out->mem_logits + out->mem_tree;
 }
