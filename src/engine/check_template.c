@@ -78,6 +78,7 @@ ds_status ds_check_template(struct ds_check_report *r, ds_session *s, const stru
     to.placement = "full";
     to.gdn = "seq";
     to.gemm = to.weights = NULL;
+    to.gpu_work = 0;
     if (on_cpu) to.isa = "scalar";     /* a device is compared with the fast CPU path, which is proven against this one */
     ds_status st = ds_engine_open(&g, &to, e);
     if (!st) st = ds_session_new(&t, g, e);
