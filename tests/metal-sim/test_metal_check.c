@@ -4,7 +4,8 @@
 
 #include <stdio.h>
 
-#define MINI(name) { .model = FIXTURES name ".gguf", .backend = "metal" }
+/* A bound on buffers too, which is the device's alone: the template must not be given it. */
+#define MINI(name) { .model = FIXTURES name ".gguf", .backend = "metal", .gpu_work = 100 }
 
 static const struct ds_options dense = MINI("mini-dense"), equalheads = MINI("mini-equalheads-tied"), moe = MINI("mini-moe");
 static const struct ds_options tales = { .model = "models/tales-q8_0.gguf", .backend = "metal" };
