@@ -26,7 +26,6 @@ void ds_call_handle(ds_server *s, const struct ds_body *b, struct ds_reply *r)
         .server = s, .g = s->g, .model = s->model, .path = b->path, .rest = b->rest, .options = &s->o, .note = note
     };
     json_t *body = NULL;
-    bool large = b->bytes->n >= LARGE_BODY;
     *r = (struct ds_reply){ .status = 200, .type = "application/json" };
     ds_bytes_init(&r->body, (size_t)1 << 31);
     bool ok = strcmp(b->route->method, "POST") || (body = ds_body_parse(b->bytes, &r->refusal));
@@ -34,7 +33,6 @@ void ds_call_handle(ds_server *s, const struct ds_body *b, struct ds_reply *r)
     c.body = body;
     if (ok) b->route->handle(&c, r);
     json_decref(body);
-    if (large) ds_mem_give_back();
 }
 
 void ds_reply_free(struct ds_reply *r)
@@ -91,8 +89,10 @@ static void loop(void *ctx)
             refuse(hit);
             continue;
         }
+        const bool large = b.bytes->n >= LARGE_BODY;
         ds_call_handle(in->server, &b, &r);
         ds_http_answer(hit, &r);
+        if (large) ds_mem_give_back();       /* takes milliseconds: nobody waits for this thread now */
     }
 }
 

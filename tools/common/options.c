@@ -299,13 +299,11 @@ static int environment(const struct ds_cli *c)
     return DS_CLI_GO;
 }
 
-static void limit_threads(const struct ds_cli *c)
+/* The engine keeps to what there is; here it is said. */
+static void say_threads(const struct ds_cli *c)
 {
-    int *threads = c->common ? &c->common->engine.threads : NULL;
-    const int usable = ds_cpu_count();
-    if (!threads || *threads <= usable) return;
-    fprintf(stderr, "%s: --threads %d: this machine gives %d, using %d\n", c->prog, *threads, usable, usable);
-    *threads = usable;
+    const int threads = c->common ? c->common->engine.threads : 0, usable = ds_cpu_count();
+    if (threads > usable) fprintf(stderr, "%s: --threads %d: this machine gives %d, using %d\n", c->prog, threads, usable, usable);
 }
 
 /* Which weights: -m, --like, or the default model. */
@@ -444,6 +442,6 @@ int ds_cli_parse(struct ds_cli *c, int argc, char **argv)
         if (!*c->args[i]) return ds_cli_usage(c->prog, "argument %d is empty, expected the name of a file", i + 1);
     int rc = environment(c);
     if (rc == DS_CLI_GO) rc = choose_model(c);
-    if (rc == DS_CLI_GO) limit_threads(c);
+    if (rc == DS_CLI_GO) say_threads(c);
     return rc;
 }
